@@ -24,6 +24,7 @@ from nri_policy.node import (
     NodeView,
     Outcome,
     assign_cpus,
+    list_devices,
     uses_cpu_classes,
     uses_interrupts,
     wish_interrupts,
@@ -200,7 +201,8 @@ class TunerLink:
         originals = {
             item: each.original for item, each in self.tunables.items() if each.original is not None
         }
-        return wish_interrupts(view, read_interrupts(self._root), originals)
+        found = read_interrupts(self._root, list_devices(view))
+        return wish_interrupts(view, found, originals)
 
     def _power(self, view: NodeView) -> Power:
         """Return what can be set; it is read again when the machine has changed."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 
 from msgspec import Struct
@@ -28,10 +29,11 @@ class Interrupts(Struct, frozen=True, kw_only=True):
 
     each: tuple[Interrupt, ...] = ()
     default: CPUSet = EMPTY  # the affinity of those that come later
+    of_devices: Mapping[str, frozenset[int]] = {}  # numbers, by the device's folder in sysfs
 
 
-def read_interrupts(root: Path) -> Interrupts:
-    """Return the interrupts of the host below *root*."""
+def read_interrupts(root: Path, devices: Iterable[str] = ()) -> Interrupts:
+    """Return the interrupts of the host below *root*, and those of *devices*: folders in sysfs."""
     with Tree(root, Notes()) as tree, tree.folder("proc") as proc:
         names = parse_names(proc.text("interrupts", _MOST) or "")
         with proc.folder("irq") as folder:
@@ -43,7 +45,17 @@ def read_interrupts(root: Path) -> Interrupts:
                     found.append(Interrupt(number=number, name=name, affinity=affinity))
             text = folder.text("default_smp_affinity") or ""
             default = tree.parse(text, "proc/irq/default_smp_affinity", mask=True) if text else None
-    return Interrupts(each=tuple(found), default=default or EMPTY)
+        of_devices = {path: frozenset(_list_numbers(tree, path)) for path in devices}
+    return Interrupts(each=tuple(found), default=default or EMPTY, of_devices=of_devices)
+
+
+def _list_numbers(tree: Tree, path: str) -> Iterator[int]:
+    """Yield the interrupts of a device: its vectors, and the one of its line or first vector."""
+    with tree.folder(path) as device:
+        if line := device.integer("irq"):  # 0: it has none
+            yield line
+        with device.folder("msi_irqs") as vectors:
+            yield from vectors.numbered("")
 
 
 def parse_names(text: str) -> dict[int, str]:

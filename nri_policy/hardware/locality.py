@@ -15,7 +15,7 @@ import os
 import posixpath
 import re
 import stat
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 from msgspec import Struct
@@ -87,6 +87,34 @@ class Locator:
         with Tree(self._root, Notes()) as tree:
             return self._at(tree, f"sys/bus/pci/devices/{address}")
 
+    def device_folders(self, kind: str, number: str) -> tuple[str, ...]:
+        """Return the sysfs folders of the hardware behind a device file, as for `device`."""
+        with Tree(self._root, Notes()) as tree:
+            return tuple(_hardware(tree, _device_path(tree, kind, number)))
+
+    def interface_folders(self, name: str) -> tuple[str, ...]:
+        """Return the sysfs folders of the hardware behind the host's network interface."""
+        if "/" in name:
+            return ()
+        with Tree(self._root, Notes()) as tree:
+            return tuple(_hardware(tree, f"sys/class/net/{name}"))
+
+    def function_folders(self, address: str) -> tuple[str, ...]:
+        """Return the sysfs folder of a PCI function; none if it is not here."""
+        address = address.lower()
+        if not ADDRESS.fullmatch(address):
+            return ()
+        with Tree(self._root, Notes()) as tree:
+            return tuple(_hardware(tree, f"sys/bus/pci/devices/{address}"))
+
+    def mount_folders(self, paths: Mapping[str, str]) -> dict[str, tuple[str, ...]]:
+        """Return the sysfs folders of the hardware behind *paths* on the host, as for `mounts`."""
+        with Tree(self._root, Notes()) as tree:
+            return {
+                path: tuple(_hardware(tree, _device_path(tree, kind, number)))
+                for path, kind, number in _find_backings(tree, paths)
+            }
+
     def root_complex(self, name: str) -> Locality | None:
         """Return the locality of what is below a PCIe root complex, as in `pci0000:c0`."""
         if not _ROOT_COMPLEX.fullmatch(name):
@@ -104,10 +132,8 @@ class Locator:
         """
         found = {}
         with Tree(self._root, Notes()) as tree:
-            table = _mount_table(tree)
-            for path, folder in paths.items() if table else ():
-                kind, number = _find_backing(tree, table, path, folder)
-                locality = self._device(tree, kind, number) if number else None
+            for path, kind, number in _find_backings(tree, paths):
+                locality = self._device(tree, kind, number)
                 if locality is not None:
                     found[path] = locality
         return found
@@ -128,11 +154,7 @@ class Locator:
         _nvidia_function(tree, "none")  # it looks at all
 
     def _device(self, tree: Tree, kind: str, number: str) -> Locality | None:
-        path = f"sys/dev/{kind}/{number}"
-        if kind == "char" and number.startswith(f"{_NVIDIA_MAJOR}:"):
-            # the driver tells sysfs nothing of its device files
-            path = _nvidia_function(tree, number.partition(":")[2]) or path
-        return self._at(tree, path)
+        return self._at(tree, _device_path(tree, kind, number))
 
     def _at(self, tree: Tree, path: str) -> Locality | None:
         """Return what all the hardware behind the device at *path* together is near to."""
@@ -153,6 +175,15 @@ class Locator:
                 cpus = CPUSet.union(self._node_cpus[node] for node in nodes)
             self._places[hardware] = nodes, cpus
         return self._places[hardware]
+
+
+def _device_path(tree: Tree, kind: str, number: str) -> str:
+    """Return where sysfs has the device with this number."""
+    path = f"sys/dev/{kind}/{number}"
+    if kind == "char" and number.startswith(f"{_NVIDIA_MAJOR}:"):
+        # the driver tells sysfs nothing of its device files
+        path = _nvidia_function(tree, number.partition(":")[2]) or path
+    return path
 
 
 def _hardware(tree: Tree, path: str) -> list[str]:
@@ -227,6 +258,15 @@ def _mount_table(tree: Tree) -> MountTable:
         if text:
             return read_mounts(text)
     return {}
+
+
+def _find_backings(tree: Tree, paths: Mapping[str, str]) -> Iterator[tuple[str, str, str]]:
+    """Yield each of *paths* that a device is below, with the device's kind and number."""
+    table = _mount_table(tree)
+    for path, folder in paths.items() if table else ():
+        kind, number = _find_backing(tree, table, path, folder)
+        if number:
+            yield path, kind, number
 
 
 def _find_backing(tree: Tree, table: MountTable, path: str, folder: str) -> tuple[str, str]:

@@ -11,7 +11,7 @@ from nri_policy.engine.state.state import Placed
 from nri_policy.node.alignment import describe_misfit, is_remote
 from nri_policy.node.company import Companion, Company, list_company
 from nri_policy.node.cpu_classes import assign_cpus, uses_cpu_classes
-from nri_policy.node.interrupts import uses_interrupts, wish_interrupts
+from nri_policy.node.interrupts import list_devices, uses_interrupts, wish_interrupts
 from nri_policy.node.node import Node, Observer
 from nri_policy.node.statistics import ContainerOutcome, Score, Statistics
 from nri_policy.node.view import Holding, NodeView, Sandbox, view_of
@@ -57,6 +57,7 @@ __all__ = [
     "describe_misfit",
     "is_remote",
     "list_company",
+    "list_devices",
     "uses_cpu_classes",
     "uses_interrupts",
     "view_of",

@@ -23,7 +23,7 @@ from nri_policy.tuning.items import Item
 def uses_interrupts(view: NodeView) -> bool:
     """Return whether anything on the node claims or masks interrupts."""
     isolates = view.layout.settings.isolate_interrupts is not IsolateInterrupts.OFF
-    return bool(view.taken) and (isolates or any(each.choice for each in _list_owners(view)))
+    return bool(view.taken) and (isolates or any(each.choice for each in _list_owners(view, {})))
 
 
 def wish_interrupts(
@@ -44,7 +44,7 @@ def wish_interrupts(
     )
     return find_interrupt_wishes(
         interrupts,
-        _list_owners(view),
+        _list_owners(view, found.of_devices),
         controllable=settings.controllable_interrupts,
         isolate=settings.isolate_interrupts is IsolateInterrupts.EXCLUSIVE,
         online=layout.machine.online,
@@ -52,8 +52,17 @@ def wish_interrupts(
     )
 
 
-def _list_owners(view: NodeView) -> list[Owner]:
-    """Return the containers with exclusive CPUs, and resource claims; none if CPUs are not set."""
+def list_devices(view: NodeView) -> set[str]:
+    """Return the folders in sysfs of devices whose interrupts containers may claim."""
+    placed = view.placed.values()
+    return {folder for each in placed for folder in each.request.steering.device_folders}
+
+
+def _list_owners(view: NodeView, of_devices: Mapping[str, frozenset[int]]) -> list[Owner]:
+    """Return the containers with exclusive CPUs, and resource claims; none if CPUs are not set.
+
+    *of_devices* has the interrupts of devices by their folders in sysfs.
+    """
     if not view.layout.settings.pin_cpu:
         return []
     owners = [
@@ -61,6 +70,12 @@ def _list_owners(view: NodeView) -> list[Owner]:
             name=placed.container.full_name,
             cpus=placed.grant.own,
             choice=view.interrupts_of(placed),
+            devices=frozenset().union(
+                *(
+                    of_devices.get(folder, frozenset())
+                    for folder in placed.request.steering.device_folders
+                )
+            ),
         )
         for placed in view.placed.values()
         if placed.grant.own

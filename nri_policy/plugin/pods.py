@@ -27,9 +27,15 @@ from nri_policy.plugin.convert import container_of, devices_of, mounts_of, pod_o
 from nri_policy.proto import nri_pb2
 from nri_policy.settings import PodRooms, PodSpecs
 from nri_policy.workload.amounts import described
-from nri_policy.workload.annotation_table import POD_ROOM, warnings
+from nri_policy.workload.annotation_table import IRQ_AFFINITY, POD_ROOM, warnings
 from nri_policy.workload.annotations import find
-from nri_policy.workload.hints import ClaimedDevice, Hint, candidates, claim_hints
+from nri_policy.workload.hints import (
+    ClaimedDevice,
+    Hint,
+    candidates,
+    claim_hints,
+    find_used_devices,
+)
 from nri_policy.workload.pod import Container, Pod, Resources, rounded_shares, shares_of
 from nri_policy.workload.requirements import PodRequirements
 
@@ -351,12 +357,14 @@ class Pods:
             return plain
         assigned = assignments.devices(plain.pod, plain.name) if assignments else {}
         interfaces = container.linux.net_devices
-        hints = candidates(
-            mounts_of(container), devices_of(container), interfaces, assigned, self.locator
-        )
+        files = mounts_of(container), devices_of(container), interfaces
+        hints, claimed = candidates(*files, assigned, self.locator), tuple[ClaimedDevice, ...]()
         if assignments and self._claims is not None:
             claimed = self._claims.devices(plain.pod, plain.name)
             hints = (*hints, *claim_hints(claimed, self.locator))
+        if find(plain.pod.annotations, plain.name, IRQ_AFFINITY) is not None:
+            devices = find_used_devices(*files, assigned, claimed, self.locator)
+            plain = replace(plain, devices=devices)
         return replace(plain, hints=hints)
 
     def _hints_of_pod(self, pod: Pod, assignments: Assignments | None) -> tuple[Hint, ...]:

@@ -280,9 +280,10 @@ def _ungroup(forms: tuple[_Placement, ...]) -> Changes:
 
 def _trim_request(request: Request) -> Request:
     steering = request.steering
-    if not (steering.affinities or steering.hints or steering.zone):
+    if not (steering.affinities or steering.hints or steering.zone or steering.device_folders):
         return request
-    return replace(request, steering=replace(steering, affinities=(), hints=(), zone=None))
+    bare = replace(steering, affinities=(), hints=(), zone=None, device_folders=())
+    return replace(request, steering=bare)
 
 
 def _decode(kind: Any, text: str | bytes) -> Any:

@@ -169,8 +169,9 @@ class AlternativeReplay:
     def _update(self, container: Container) -> Container:
         """Return *container* as it would be created here: hints are of the recorded machine."""
         resources = replace(container.resources, cpus="", mems="")
-        hints = () if self._machine else container.hints
-        return replace(container, state=ContainerState.CREATED, resources=resources, hints=hints)
+        if self._machine:
+            container = replace(container, hints=(), devices=())
+        return replace(container, state=ContainerState.CREATED, resources=resources)
 
     def _handle(self, event: Event) -> None:
         assert self._engine is not None, "there is one before anything is handled"

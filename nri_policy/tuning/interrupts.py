@@ -32,6 +32,7 @@ class Owner(Struct, frozen=True, kw_only=True):
     name: str  # namespace/pod/container; empty: CPUs of rooms and claims that no container has
     cpus: CPUSet
     choice: InterruptChoice | None = None
+    devices: frozenset[int] = frozenset()  # the interrupts of its devices
 
 
 class InterruptWishes(Struct, frozen=True, kw_only=True):
@@ -76,7 +77,7 @@ def find_interrupt_wishes(  # noqa: PLR0913 - keywords
             use.mask, use.origin = own, (ISOLATION,)
     for owner in owners:
         if owner.choice is not None:
-            unmet[owner.name] = [*_add_choice(owner, owner.choice, allowed, interrupts.each, users)]
+            unmet[owner.name] = [*_add_choice(owner, owner.choice, interrupts.each, users)]
     items = dict[Item, Wish]()
     for irq in allowed:
         use = users[irq.number]
@@ -99,17 +100,24 @@ def find_interrupt_wishes(  # noqa: PLR0913 - keywords
 def _add_choice(
     owner: Owner,
     choice: InterruptChoice,
-    allowed: Iterable[Interrupt],
-    every: Iterable[Interrupt],
+    every: Collection[Interrupt],
     users: Mapping[int, _Users],
 ) -> Iterator[str]:
     """Add what a container chooses to *users*; yield entries that select nothing."""
-    for entries, claims in ((choice.claim, True), (choice.mask, False)):
+    own = [irq for irq in every if irq.number in owner.devices]
+    for entries, among, claims in (
+        (choice.claim, every, True),
+        (choice.devices, own, True),
+        (choice.mask, every, False),
+    ):
         for entry in entries:
-            numbers = _select(entry, allowed)
-            if not numbers and _select(entry, every):
+            selected = _select(entry, among)
+            numbers = [number for number in selected if number in users]
+            if selected and not numbers:
                 yield f"interrupt {entry}: it is not one of controllableInterrupts"
-            elif not numbers:
+            elif not selected and among is own:
+                yield f"interrupt {entry}: the devices of the container have none now"
+            elif not selected:
                 yield f"interrupt {entry}: there is none here now"
             for number in numbers:
                 use = users[number]

@@ -93,6 +93,7 @@ class Annotation(Struct, frozen=True, kw_only=True):
 
 EXCLUSIVE_PARTITION = "exclusive-partition"
 POD_ROOM = "pod-room"
+IRQ_AFFINITY = "irq-affinity"
 
 ANNOTATIONS = (
     Annotation(
@@ -323,10 +324,10 @@ ANNOTATIONS = (
         ),
     ),
     Annotation(
-        name="irq-affinity",
+        name=IRQ_AFFINITY,
         steers="interrupts",
         read=read_irq_affinity,
-        value="`isolate`, `sink`, or a map such as `{claim: [24], mask: ['*'], mode: mask-first}`",
+        value="`isolate`, `sink`, or a map such as `{claim: [24], devices: ['*'], mask: ['*']}`",
         help=(
             "the interrupts that the container's exclusive CPUs must handle, and those that they"
             " must not: [tuning](tuning.md#interrupts)"

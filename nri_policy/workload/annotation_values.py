@@ -67,6 +67,7 @@ class InterruptChoice(Struct, frozen=True, kw_only=True):
     scope: Scope
     claim: tuple[int | str, ...] = ()
     mask: tuple[int | str, ...] = ()
+    devices: tuple[int | str, ...] = ()  # claims, among the interrupts of its own devices
     claim_first: bool = False  # masks also count where a container claims the interrupt
 
 
@@ -177,28 +178,33 @@ def read_rdt_class(found: FoundAnnotation) -> Asked:
 
 def read_irq_affinity(found: FoundAnnotation) -> InterruptChoice:
     """Read which interrupts a container claims and masks; raises AnnotationError."""
-    allowed = "isolate, sink, or a map such as {claim: [24], mask: ['*'], mode: claim-first}"
+    allowed = "isolate, sink, or a map such as {claim: [24], devices: ['*'], mask: ['*']}"
     if found.value in _IRQ_WORDS:
         claims, masks = _IRQ_WORDS[found.value]
         return InterruptChoice(key=found.key, scope=found.scope, claim=claims, mask=masks)
     value = yaml_map(found.key, found.value, allowed)
-    lists = [value.get(name) or [] for name in ("claim", "mask")]
+    lists = [value.get(name) or [] for name in ("claim", "mask", "devices")]
     mode = value.get("mode", "mask-first")
     if (
-        not value.keys() <= {"claim", "mask", "mode"}
+        not value.keys() <= {"claim", "mask", "devices", "mode"}
         or mode not in ("mask-first", "claim-first")
         or not all(isinstance(each, list) and len(each) <= _MAX_PATHS for each in lists)
     ):
         raise AnnotationError(found.key, found.value, allowed)
     try:
-        claim, mask = (
+        claim, mask, devices = (
             tuple(entry if type(entry) is int else Glob.parse(entry).pattern for entry in each)
             for each in lists
         )
     except ValueError as error:
         raise AnnotationError(found.key, found.value, f"{allowed} ({error})") from None
     return InterruptChoice(
-        key=found.key, scope=found.scope, claim=claim, mask=mask, claim_first=mode == "claim-first"
+        key=found.key,
+        scope=found.scope,
+        claim=claim,
+        mask=mask,
+        devices=devices,
+        claim_first=mode == "claim-first",
     )
 
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Collection, Iterable, Iterator, Mapping
+from itertools import chain
 
 from msgspec import Struct
 
@@ -66,6 +67,14 @@ class ClaimedDevice(Struct, frozen=True, kw_only=True):
     node: int | None  # NUMA node
     address: str  # PCI function
     root: str  # PCIe root complex, as in pci0000:c0
+
+
+class UsedDevice(Struct, frozen=True, kw_only=True):
+    """Hardware behind something that a container uses, whether or not it is near to some CPUs."""
+
+    source: str  # as a hint's
+    kind: HintKind
+    folders: tuple[str, ...]  # of sysfs, without links
 
 
 class Hint(Struct, frozen=True, kw_only=True):
@@ -136,35 +145,82 @@ def claim_hints(claimed: Iterable[ClaimedDevice], locator: Locator) -> Iterator[
             )
 
 
+def find_used_devices(  # noqa: PLR0913, PLR0917 - what a container uses
+    mounts: Iterable[ContainerMount],
+    devices: Iterable[DeviceFile],
+    interfaces: Iterable[str],
+    resources: Mapping[str, Iterable[str]],
+    claimed: Iterable[ClaimedDevice],
+    locator: Locator,
+) -> tuple[UsedDevice, ...]:
+    """Return the hardware that a container uses, as `candidates` and `claim_hints` take it.
+
+    The ids in *resources* name a device where they are PCI addresses, as of SR-IOV plugins.
+    """
+    own, volume = HintKind.DEVICES, locator.mount_folders(_sources(mounts))
+    found = [(source, _mount_kind(source), folders) for source, folders in volume.items()]
+    found += [(each.path, own, locator.device_folders(each.kind, each.number)) for each in devices]
+    found += [(_interface(name), own, locator.interface_folders(name)) for name in interfaces]
+    found += [
+        (POD_RESOURCE + resource, HintKind.POD_RESOURCES, locator.function_folders(id_))
+        for resource, ids in resources.items()
+        for id_ in ids
+    ]
+    found += [
+        (CLAIM + each.driver, HintKind.CLAIMS, locator.function_folders(each.address))
+        for each in claimed
+    ]
+    return tuple(
+        UsedDevice(source=source, kind=kind, folders=folders)
+        for source, kind, folders in found
+        if folders
+    )
+
+
 def hints_of(candidates: Collection[Hint], preferences: Preferences) -> tuple[Hint, ...]:
     """Return those of *candidates* that a container's annotations let count."""
-    kinds, deny, allow = preferences.hint_kinds, preferences.deny_hints, preferences.allow_hints
-    return tuple(
-        hint
-        for hint in candidates
-        if hint.kind in kinds
-        and (
-            deny is None
-            or not deny.matches(hint.source)
-            or (allow is not None and allow.matches(hint.source))
-        )
+    return tuple(hint for hint in candidates if _counts(hint, preferences))
+
+
+def device_folders(devices: Iterable[UsedDevice], preferences: Preferences) -> tuple[str, ...]:
+    """Return the sysfs folders of those *devices* whose hints a container's annotations let count.
+
+    Each folder once.
+    """
+    counting = (each.folders for each in devices if _counts(each, preferences))
+    return tuple(dict.fromkeys(chain.from_iterable(counting)))
+
+
+def _counts(found: Hint | UsedDevice, preferences: Preferences) -> bool:
+    deny, allow = preferences.deny_hints, preferences.allow_hints
+    return found.kind in preferences.hint_kinds and (
+        deny is None
+        or not deny.matches(found.source)
+        or (allow is not None and allow.matches(found.source))
     )
 
 
 def _mount_hints(mounts: Iterable[ContainerMount], locator: Locator) -> Iterator[Hint]:
-    # a source that is mounted twice counts once
-    sources = {
+    sources = _sources(mounts)
+    if not sources:
+        return
+    for source, place in locator.mounts(sources).items():
+        yield Hint(source=source, kind=_mount_kind(source), cpus=place.cpus, nodes=place.nodes)
+
+
+def _sources(mounts: Iterable[ContainerMount]) -> dict[str, str]:
+    """Return the sources of *mounts* that count, each once, with the folder of its mount point."""
+    return {
         mount.source: _mount_point(mount.source)
         for mount in mounts
         if mount.writable
         and mount.source.startswith("/")
         and not mount.destination.startswith(_OWN_FILES)
     }
-    if not sources:
-        return
-    for source, place in locator.mounts(sources).items():
-        kind = HintKind.KUBELET_VOLUMES if _KUBELETS.search(source) else HintKind.MOUNTS
-        yield Hint(source=source, kind=kind, cpus=place.cpus, nodes=place.nodes)
+
+
+def _mount_kind(source: str) -> HintKind:
+    return HintKind.KUBELET_VOLUMES if _KUBELETS.search(source) else HintKind.MOUNTS
 
 
 def _mount_point(source: str) -> str:
@@ -177,7 +233,11 @@ def _device_hints(
     devices: Iterable[DeviceFile], interfaces: Iterable[str], locator: Locator
 ) -> Iterator[Hint]:
     found = [(device.path, locator.device(device.kind, device.number)) for device in devices]
-    found += [(f"/sys/class/net/{name}", locator.interface(name)) for name in interfaces]
+    found += [(_interface(name), locator.interface(name)) for name in interfaces]
     for source, place in found:
         if place is not None:
             yield Hint(source=source, kind=HintKind.DEVICES, cpus=place.cpus, nodes=place.nodes)
+
+
+def _interface(name: str) -> str:
+    return f"/sys/class/net/{name}"

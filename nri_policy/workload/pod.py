@@ -14,7 +14,7 @@ from msgspec import Struct
 from nri_policy.foundation.cpuset import EMPTY, CPUSet
 from nri_policy.manifests.quality_of_service import QoS
 from nri_policy.workload.claim import ClaimPart
-from nri_policy.workload.hints import Hint
+from nri_policy.workload.hints import Hint, UsedDevice
 from nri_policy.workload.requirements import Requirements
 
 #: What the kernel takes: shares (more count as so many), µs of a period, µs of quota in one.
@@ -96,6 +96,7 @@ class Container(Struct, frozen=True, kw_only=True, omit_defaults=True):
     labels: Mapping[str, str]
     resources: Resources
     hints: tuple[Hint, ...] = ()  # before its annotations select some of them
+    devices: tuple[UsedDevice, ...] = ()  # likewise; only with an annotation that names them
     resized: bool = False  # the resources are newer than the pod's annotations
     requirements: Requirements | None = None  # from its pod's object; None: unknown
     pod_level: bool | None = None  # whether its pod has pod-level resources; None: unknown

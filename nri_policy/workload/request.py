@@ -26,7 +26,7 @@ from nri_policy.workload.amounts import AmountSource, amounts_of
 from nri_policy.workload.annotation_table import Preferences
 from nri_policy.workload.annotation_values import Asked, InterruptChoice
 from nri_policy.workload.annotations import AnnotationError
-from nri_policy.workload.hints import Hint, hints_of
+from nri_policy.workload.hints import Hint, device_folders, hints_of
 from nri_policy.workload.pod import Container
 
 # A thousand million CPUs: more is as much as this to every machine, and sums of it stay in 64 bits
@@ -120,6 +120,7 @@ class Steering(Struct, frozen=True, kw_only=True, omit_defaults=True):
     rdt_class: Asked | None = None
     cpu_class: Asked | None = None
     interrupts: InterruptChoice | None = None
+    device_folders: tuple[str, ...] = ()  # of sysfs: the devices whose interrupts it may claim
     source: AmountSource = AmountSource.ESTIMATE  # of the amounts
     room: bool = False  # whether its pod should have its CPUs as a whole
     because: str = ""  # why it gets no exclusive or no isolated CPUs: the end of a sentence
@@ -210,6 +211,9 @@ def request_of(
             rdt_class=preferences.rdt_class,
             cpu_class=preferences.cpu_class,
             interrupts=preferences.interrupts,
+            device_folders=device_folders(container.devices, preferences)
+            if container.devices
+            else (),
             source=amounts.source,
             room=sort is Sort.NORMAL and _has_room(container.pod.qos, preferences, settings),
             because=because,

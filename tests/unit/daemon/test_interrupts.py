@@ -13,7 +13,12 @@ import pytest
 from click.testing import CliRunner
 
 from nri_policy.cli import main
+from nri_policy.hardware.locality import Locator
+from nri_policy.hardware.synthetic_devices import MAJOR
+from nri_policy.plugin.sources import Sources
+from nri_policy.simulation.device_manager import PluginDevice
 from nri_policy.tuning.decision import State
+from tests.support import nodes
 from tests.support.daemon import Served, pod
 from tests.support.patience import HANGS
 from tests.support.tunables import StrictFiles, TunedHost, irq, make_host
@@ -109,6 +114,53 @@ def test_a_container_claims_and_masks_interrupts_and_explain_says_how_they_are(h
                 ("irq/4/affinity", found["4"], "ok"),
                 ("", "interrupt 99: there is none here now", "note"),
             }
+
+    run(test)
+
+
+def plug(root: Path, address: str, numbers: list[int], *links: str) -> None:
+    """Have a PCI function with these interrupts below *root*, at these *links* below sys, too."""
+    function = root / "sys/devices/pci0000:00" / address
+    (function / "msi_irqs").mkdir(parents=True)
+    for number in numbers:
+        (function / f"msi_irqs/{number}").touch()
+    (function / "irq").write_text(f"{numbers[0]}\n")
+    for each in (f"bus/pci/devices/{address}", *links):
+        link = root / "sys" / each
+        link.parent.mkdir(parents=True, exist_ok=True)
+        link.symlink_to(Path("../" * each.count("/")) / function.relative_to(root / "sys"))
+
+
+def test_a_container_claims_the_interrupts_of_its_devices_also_later_ones(host: Host) -> None:
+    """The machine has one NUMA node: the device is near to no CPU in particular."""
+    plug(host.folder, "0000:00:03.0", [24, 25], f"dev/char/{MAJOR}:0")
+    sources = Sources(locator=Locator(host.folder, nodes.machine(MACHINE)))
+    before = host.affinities()
+    gpu = pod("gpu", "1", annotations={f"{KEY}/container.main": "{devices: ['*'], mask: ['*']}"})
+    gpu["spec"]["containers"][0]["resources"]["limits"]["example.com/gpu"] = 1
+
+    async def test() -> None:
+        async with host.serving(listening=False, sources=sources) as up:
+            device = PluginDevice(id="gpu0", file="/dev/dri/renderD128")
+            up.runtime.devices.advertise({"example.com/gpu": [device]})
+            assert not await up.start(gpu)
+            link = up.daemon.tuner_link
+            link.inform()
+            (own,) = up.daemon.node.view.exclusive
+            found = host.affinities()
+            assert (found["24"], found["25"]) == (str(own), str(own))
+            assert str(own) not in found["4"]
+            make_host(host.folder, {30: "0-3"})
+            line = " 30:      0      0      0      0  PCI-MSIX-0000:00:03.0 2-edge eth9\n"
+            (host.folder / "proc/interrupts").write_text(TEXT + line)
+            (host.folder / "sys/devices/pci0000:00/0000:00:03.0/msi_irqs/30").touch()
+            link.inform()
+            assert host.files.read(irq(30)) == str(own)
+            shown, notes = link.of_origin("default/gpu/main", interrupts=True)
+            assert {each.item.id for each in shown} == {"4", "24", "25", "26", "30"}
+            assert not notes
+            link.release()
+            assert host.affinities() == before
 
     run(test)
 

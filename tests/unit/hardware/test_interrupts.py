@@ -35,5 +35,21 @@ def test_each_interrupt_has_its_affinity(tmp_path: Path) -> None:
     assert found.default == CPUSet.parse("0-1")
 
 
+def test_the_interrupts_of_a_device_are_its_vectors_and_its_line(tmp_path: Path) -> None:
+    vectors, line = tmp_path / "sys/devices/a/msi_irqs", tmp_path / "sys/devices/b"
+    vectors.mkdir(parents=True)
+    for name in ("24", "25", "x"):
+        (vectors / name).touch()
+    (vectors.parent / "irq").write_text("24\n")  # of the first vector, where there are any
+    line.mkdir()
+    (line / "irq").write_text("17\n")
+    found = read_interrupts(tmp_path, ["sys/devices/a", "sys/devices/b", "sys/devices/gone"])
+    assert found.of_devices == {
+        "sys/devices/a": {24, 25},
+        "sys/devices/b": {17},
+        "sys/devices/gone": set(),
+    }
+
+
 def test_a_host_without_interrupts_has_none(tmp_path: Path) -> None:
     assert read_interrupts(tmp_path).each == ()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Any
 
 import pytest
@@ -34,11 +35,13 @@ INTERRUPTS = Interrupts(
 )
 
 
-def owner(cpus: str, text: str | None = None, name: str = "ns/p/c") -> Owner:
-    """Return a container with exclusive CPUs, and perhaps the annotation."""
+def owner(
+    cpus: str, text: str | None = None, name: str = "ns/p/c", devices: Iterable[int] = ()
+) -> Owner:
+    """Return a container with exclusive CPUs, and perhaps the annotation and *devices*."""
     found = FoundAnnotation(key=KEY, value=text, scope=Scope.CONTAINER)
     choice = None if text is None else read_irq_affinity(found)
-    return Owner(name=name, cpus=CPUSet.parse(cpus), choice=choice)
+    return Owner(name=name, cpus=CPUSet.parse(cpus), choice=choice, devices=frozenset(devices))
 
 
 def wishes(*owners: Owner, controllable: str = "*", **given: Any) -> InterruptWishes:
@@ -105,6 +108,23 @@ def test_an_entry_that_selects_nothing_is_said() -> None:
     )
 
 
+def test_entries_of_devices_claim_only_interrupts_of_its_own_devices() -> None:
+    text = "{devices: ['*'], mask: ['*']}"
+    found = wishes(owner("2-3", text, devices=[25]))
+    assert affinities(found) == {"4": "0-1,4-7", "24": "0", "25": "2-3"}
+    found = wishes(owner("2-3", "{devices: ['*ttyS0', 24]}", devices=[24, 25]))
+    assert affinities(found) == {"24": "2-3"}
+    why = "interrupt *ttyS0: the devices of the container have none now"
+    assert found.unmet == {"ns/p/c": (why,)}
+
+
+def test_an_interrupt_of_a_device_that_is_not_controllable_is_not_claimed() -> None:
+    given = owner("2", "{devices: ['*']}", devices=[4])
+    found = wishes(given, controllable="PCI-*")
+    assert affinities(found) == {}
+    assert found.unmet["ns/p/c"] == ("interrupt *: it is not one of controllableInterrupts",)
+
+
 def test_isolation_masks_all_exclusive_cpus_and_those_of_later_interrupts() -> None:
     found = wishes(owner("2-3"), owner("6", name="ns/b/c"), isolate=True)
     expected = {"4": "0-1,4-5,7", "24": "0", "25": "0-1", "default": "0-1,4-5,7"}
@@ -132,7 +152,15 @@ def test_the_words_of_balloons_mean_all_interrupts() -> None:
 
 @pytest.mark.parametrize(
     "text",
-    ["{claims: [1]}", "{mode: first}", "{claim: 4}", "{claim: ['[']}", "{mask: [1.5]}", "[4]"],
+    [
+        "{claims: [1]}",
+        "{devices: ['[abc']}",
+        "{mode: first}",
+        "{claim: 4}",
+        "{claim: ['[']}",
+        "{mask: [1.5]}",
+        "[4]",
+    ],
 )
 def test_another_value_is_refused(text: str) -> None:
     with pytest.raises(AnnotationError, match="isolate, sink, or a map"):

@@ -16,6 +16,8 @@ from nri_policy.workload.hints import (
     Hint,
     candidates,
     claim_hints,
+    device_folders,
+    find_used_devices,
     hints_of,
 )
 from nri_policy.workload.preferences import preferences
@@ -113,6 +115,33 @@ def test_a_claimed_device_is_where_its_driver_says(
         nodes=CPUSet.parse(nodes),
         device="gpu-0 (claim gpus)",
     )
+
+
+def test_a_device_is_known_wherever_it_is_unless_annotations_exclude_its_hint(
+    locator: Locator,
+) -> None:
+    resources = {"example.com/vf": ["0000:02:00.0", "0000:ff:00.0", "vf-7"]}
+    found = find_used_devices(
+        [mount("/data/db"), mount("/data/x", writable=False)],
+        [GPU, NULL],
+        ["eth0", "lo", "../eth0"],
+        resources,
+        [claimed(address="0000:02:00.0"), claimed(node=3)],
+        locator,
+    )
+    folders = {each.source: each.folders for each in found}
+    at = {n: f"sys/devices/pci0000:0{n}/0000:0{n}:00.0" for n in (1, 2, 3)}
+    assert folders == {
+        "/data/db": (at[3],),
+        "/dev/dri/card0": (at[1],),
+        "/sys/class/net/eth0": (at[2],),
+        "podresourceapi:example.com/vf": (at[2],),
+        "claim:gpu.x": (at[2],),
+    }
+    usual = preferences({}, "c")
+    assert device_folders(found, usual) == (at[3], at[1], at[2])
+    none = preferences({KEY: "devices"}, "c")
+    assert device_folders(found, none) == (at[1], at[2])
 
 
 def test_a_claimed_device_of_no_known_place_gives_no_hint(locator: Locator) -> None:
