@@ -20,7 +20,7 @@ from nri_policy.control.decision_log import DecisionLog, LaggingError, Refusal
 from nri_policy.daemon.hypotheses import Hypotheses
 from nri_policy.daemon.reload import Reloads
 from nri_policy.daemon.status import Status, own_usage
-from nri_policy.daemon.tuner_link import TunerLink
+from nri_policy.daemon.tuner_link import UNANSWERED, TunerLink
 from nri_policy.engine.event import Reconfigured
 from nri_policy.engine.explanation import DecisionKind
 from nri_policy.engine.grant import Placement
@@ -57,6 +57,7 @@ from nri_policy.store.history import History
 from nri_policy.workload.annotation_values import HintKind
 from nri_policy.workload.annotation_warnings import check_annotations
 from nri_policy.workload.annotations import CRIO
+from nri_policy.workload.crio_annotations import CRIOChoice
 from nri_policy.workload.pod import Container
 
 SERVICE = pb.DESCRIPTOR.services_by_name["Control"]
@@ -155,6 +156,7 @@ class Control:
                 publications=tuple(self._topology.publications),
                 latest_reload=latest,
                 lacking_classes=sum(bool(each.lacking) for each in view.classes.values()),
+                tunables=self._tuner_link.count_by_state(),
                 cpu_seconds=used.cpu_seconds,
                 memory_bytes=used.memory_bytes,
             )
@@ -266,12 +268,21 @@ class Control:
         name, classes = placed.container.full_name, view.classes_of(placed)
         tunables = self._tuner_link.of_origin(name)
         items = class_items(classes, found, *tunables) or ()
-        if classes is None or classes.cpu is None:
+        crio = view.crio_choice(placed) or CRIOChoice()
+        if (classes is None or classes.cpu is None) and (crio.governor or crio.latency):
             items += annotation_items("cpu", "crio.io", *tunables)
-        if (choice := view.interrupts_of(placed)) is not None:
+        choice = view.interrupts_of(placed) if placed.grant.own else None
+        if choice is not None:
             key = choice.key if choice.key in CRIO else "irq-affinity"
             tunables = self._tuner_link.of_origin(name, interrupts=True)
             items += annotation_items("irq", key, *tunables)
+        if self._tuner_link.unanswered:  # the tuner makes the groups of RDT classes
+            items = tuple(
+                replace(each, state=f"{each.state}: {UNANSWERED}")
+                if each.kind == "rdt" and each.state == "unsupported"
+                else each
+                for each in items
+            )
         return items or None
 
     def _find_explanation(

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import NoReturn, Protocol
 
@@ -39,6 +39,7 @@ from nri_policy.tuning.protocol import Reply, Tunable, TunerError
 from nri_policy.tuning.rdt import resolve
 
 PERIOD = 60.0  # seconds between two questions to the tuner while nothing changes
+UNANSWERED = "the tuner does not answer: see nri-policy status"
 PAUSE = 0.05  # seconds after a decision, for those that come with it
 
 
@@ -98,6 +99,7 @@ class TunerLink:
             None  # the latest request, if the kernel has all of its values
         )
         self._due = 0.0  # when that request is sent again
+        self._desired: Desired = {}  # the values of the latest request
         self._asked = False  # whether the tuner was asked for any value
         self.unmet: Mapping[str, tuple[str, ...]] = {}  # of CPU classes, by what asked for it
         self.unmet_interrupts: Mapping[str, tuple[str, ...]] = {}  # by container
@@ -134,7 +136,7 @@ class TunerLink:
         settings = view.layout.settings
         groups = self._groups(settings.control.rdt)
         desired = {**wishes.items, **interrupts.items, **groups}
-        repair = settings.audit is Audit.REPAIR
+        self._desired, repair = desired, settings.audit is Audit.REPAIR
         if (desired, repair) != self._in_force or self._clock.now() >= self._due:
             self._send(desired, repair=repair)
 
@@ -222,15 +224,40 @@ class TunerLink:
         """
         tunables = (
             each
-            for each in self.tunables.values()
+            for each in self._list_tunables()
             if origin in each.origin and (each.item.kind is Kind.IRQ) is interrupts
         )
         unmet = self.unmet_interrupts if interrupts else self.unmet
         return tuple(tunables), unmet.get(origin, ())
 
+    @property
+    def unanswered(self) -> bool:
+        """Whether values must be set, and the tuner does not answer."""
+        return bool(self._trouble)
+
+    def _list_tunables(self) -> Iterable[Tunable]:
+        """Return how all items are; where the tuner does not answer, what it would be asked."""
+        if not self.unanswered:
+            return self.tunables.values()
+        return [
+            Tunable(
+                item=item,
+                state=State.PENDING,
+                wished=wish.value,
+                origin=wish.origin,
+                why=UNANSWERED,
+            )
+            for item, wish in self._desired.items()
+        ]
+
     def count_tunables(self) -> Mapping[tuple[str, str], int]:
         """Return how many tunables there are, by kind and state."""
-        return Counter((each.item.kind.value, each.state.value) for each in self.tunables.values())
+        return Counter((each.item.kind.value, each.state.value) for each in self._list_tunables())
+
+    def count_by_state(self) -> Mapping[str, int]:
+        """Return how many tunables there are, by state, in the order of the states."""
+        counts = Counter(each.state for each in self._list_tunables())
+        return {state.value: counts[state] for state in State if counts[state]}
 
     def problems(self) -> Iterator[str]:
         """Yield the problems of tunables, for `status`."""

@@ -44,6 +44,7 @@ class Holding(Struct, frozen=True, kw_only=True):
     pool: str  # name
     cpus: CPUSet  # CPUs that it may run on; empty if it is not pinned
     classes: Classes | None = None
+    interrupts: InterruptChoice | None = None  # which ones its exclusive CPUs claim and mask
     home: str | None = None  # the pool that it was moved up from and will return to
     unthrottled: bool = False  # without a CFS quota, because its CPUs are exclusive
     room: CPUSet | None = None  # the CPUs of its pod's room, if it is in one
@@ -163,6 +164,7 @@ class NodeView(Struct, frozen=True, kw_only=True):
             home=None if grant.home is None else pools[grant.home].name,
             cpus=self.cpus(placed, hide_hyperthreads=placed.request.hide_hyperthreads),
             classes=self.classes_of(placed),
+            interrupts=self.interrupts_of(placed) if grant.own else None,
             unthrottled=self.quotas.get(placed.container.id) == NO_QUOTA,
             room=self.rooms[placed.container.pod.id].grant.exclusive if grant.tenant else None,
             partition=None if isinstance(partition, str) else partition,

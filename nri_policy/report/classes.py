@@ -17,6 +17,9 @@ from nri_policy.classes import (
     parse_limits,
 )
 from nri_policy.tuning.protocol import Tunable
+from nri_policy.workload.annotation_values import InterruptChoice
+
+_NOTHING_SET = "nothing is set for it on this machine"
 
 
 class ClassesReport(Struct, frozen=True, kw_only=True, omit_defaults=True):
@@ -26,9 +29,10 @@ class ClassesReport(Struct, frozen=True, kw_only=True, omit_defaults=True):
     blockio: str | None = None
     rdt: str | None = None
     cpu: str | None = None
+    irq: str | None = None  # what its annotation does with interrupts: claim, mask, ...
 
     def __str__(self) -> str:
-        names = (self.scheduling, self.blockio, self.rdt, self.cpu)
+        names = (self.scheduling, self.blockio, self.rdt, self.cpu, self.irq and f"irq {self.irq}")
         return ", ".join(name for name in names if name)
 
 
@@ -44,17 +48,32 @@ class ClassItemReport(Struct, frozen=True, kw_only=True):
     state: str  # ok, pending, not applied, contested, unsupported, note; may say why
 
 
-def classes_report(classes: Classes | None) -> ClassesReport | None:
-    """Return the names of a container's classes."""
+def classes_report(
+    classes: Classes | None, interrupts: InterruptChoice | None
+) -> ClassesReport | None:
+    """Return the names of a container's classes, and what it does with *interrupts*."""
+    irq = None if interrupts is None else _summarize(interrupts)
     if classes is None:
-        return None
+        return None if irq is None else ClassesReport(irq=irq)
     scheduling, blockio, rdt = classes.scheduling, classes.blockio, classes.rdt
     return ClassesReport(
         scheduling=None if scheduling is None else scheduling.name,
         blockio=None if blockio is None else blockio.name,
         rdt=None if rdt is None else rdt.name,
         cpu=None if classes.cpu is None else classes.cpu.name,
+        irq=irq,
     )
+
+
+def _summarize(choice: InterruptChoice) -> str:
+    """Return what a container does with interrupts, in the annotation's words."""
+    match choice.claim, choice.mask:
+        case (), ("*",):
+            return "isolate"
+        case ("*",), ():
+            return "sink"
+        case claim, mask:
+            return " and ".join(["claim"] * bool(claim) + ["mask"] * bool(mask)) or "none"
 
 
 def class_items(
@@ -71,8 +90,11 @@ def class_items(
         return None
     items = [*_items(classes, found)]
     if (cpu := classes.cpu) is not None:
-        items += _cpu_items(cpu, tunables)
-        items += _texts("cpu", replace(cpu, lacking=(*cpu.lacking, *unmet)))
+        cpu = replace(cpu, lacking=(*cpu.lacking, *unmet))
+        own = [*_cpu_items(cpu, tunables)]
+        if not own and not cpu.lacking:
+            cpu = replace(cpu, notes=(*cpu.notes, _NOTHING_SET))
+        items += [*own, *_texts("cpu", cpu)]
     return tuple(items)
 
 
@@ -91,8 +113,9 @@ def annotation_items(
         )
         for each in tunables
     ]
+    texts = [*unmet] or [_NOTHING_SET] * (not items)
     notes = [
-        ClassItemReport(**fixed, item="", wanted=text, found=None, state="note") for text in unmet
+        ClassItemReport(**fixed, item="", wanted=text, found=None, state="note") for text in texts
     ]
     return (*items, *notes)
 

@@ -72,7 +72,7 @@ def container_report(
         state=state,
         error=error,
         updated_by=updated_by,
-        classes=classes_report(holding.classes),
+        classes=classes_report(holding.classes, holding.interrupts),
         quota=NO_QUOTA if holding.unthrottled else None,
         partition=None if holding.partition is None else holding.partition.kind,
         home=holding.home,

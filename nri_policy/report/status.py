@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 from msgspec import Struct
 
 from nri_policy.foundation.cpuset import CPUSet
@@ -43,6 +45,7 @@ class StatusReport(Struct, frozen=True, kw_only=True, omit_defaults=True):
     publications: tuple[PublicationReport, ...]
     latest_reload: ReloadResult | None = None
     lacking_classes: int = 0  # containers that do without a part of their classes
+    tunables: Mapping[str, int] = {}  # how many there are, by state
     cpu_seconds: float = 0.0  # that the daemon has used since its start
     memory_bytes: int = 0  # that it has in memory now (RSS)
 

@@ -58,6 +58,9 @@ def _table(status: StatusReport, settings: SettingsReport) -> Table:
     if status.lacking_classes:
         text = f"not all in effect for {counted(status.lacking_classes, 'container')}: see explain"
         table.add_row("classes", Text(text))
+    if status.tunables:
+        counts = ", ".join(f"{count} {state}" for state, count in status.tunables.items())
+        table.add_row("tunables", Text(f"{counts}: see tunables"))
     if status.latest_reload is not None:
         table.add_row("latest reload", Text(_outcome(status.latest_reload), overflow="fold"))
     for publication in status.publications:

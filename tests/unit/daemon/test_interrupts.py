@@ -114,6 +114,10 @@ def test_a_container_claims_and_masks_interrupts_and_explain_says_how_they_are(h
                 ("irq/4/affinity", found["4"], "ok"),
                 ("", "interrupt 99: there is none here now", "note"),
             }
+            command = ["containers", "-o", "json", "--control-socket", str(up.socket)]
+            shown = await asyncio.to_thread(CliRunner().invoke, main, command)
+            (container,) = json.loads(shown.output).values()
+            assert container["classes"] == {"irq": "claim and mask"}
 
     run(test)
 

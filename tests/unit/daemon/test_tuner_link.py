@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import re
 from collections.abc import Callable, Coroutine
 from contextlib import AbstractAsyncContextManager
 from pathlib import Path
@@ -13,7 +14,7 @@ import pytest
 from click.testing import CliRunner
 
 from nri_policy.cli import main
-from nri_policy.daemon.tuner_link import check_hardware
+from nri_policy.daemon.tuner_link import UNANSWERED, check_hardware
 from nri_policy.pools.capacity import CapacityError
 from nri_policy.settings import from_spec
 from nri_policy.tuning.decision import State
@@ -215,14 +216,57 @@ def test_a_class_is_refused_to_other_namespaces(host: Host) -> None:
     run(test)
 
 
-def test_explain_and_containers_show_the_class(host: Host) -> None:
-    def shown(up: Served, *command: str) -> str:
-        done = CliRunner(env={"COLUMNS": "200", "NO_COLOR": "1"}).invoke(
-            main, [*command, "--control-socket", str(up.socket)]
-        )
-        assert done.exit_code == 0, done.output
-        return done.stdout
+def shown(up: Served, *command: str) -> str:
+    done = CliRunner(env={"COLUMNS": "200", "NO_COLOR": "1"}).invoke(
+        main, [*command, "--control-socket", str(up.socket)]
+    )
+    assert done.exit_code == 0, done.output
+    return done.stdout
 
+
+def test_without_a_tuner_explain_and_status_say_what_is_not_set(host: Host) -> None:
+    async def test() -> None:
+        host.away = True
+        async with host.serving() as up:
+            assert not await up.start(pod("web", "1", annotations=FAST))
+            up.daemon.tuner_link.inform()
+            text = await asyncio.to_thread(shown, up, "explain", "web/main", "-o", "json")
+            assert {
+                (each["item"], each["wanted"], each["found"], each["state"])
+                for each in json.loads(text)["classes"]
+            } == {
+                (item, wanted, None, f"pending: {UNANSWERED}")
+                for item, wanted in (
+                    ("cpu/1/resume_latency", "2"),
+                    ("cpufreq/1/governor", "performance"),
+                    ("cpufreq/1/min_freq", "3600000"),
+                )
+            }
+            text = await asyncio.to_thread(shown, up, "status")
+            assert re.search(r"^tunables +\d+ pending: see tunables$", text, re.MULTILINE)
+            assert "not set: tuner.sock: no such file" in text
+            host.away = False
+            up.daemon.tuner_link.inform()
+            text = await asyncio.to_thread(shown, up, "status")
+            assert re.search(r"^tunables +\d+ ok: see tunables$", text, re.MULTILINE)
+
+    run(test)
+
+
+def test_a_class_that_sets_nothing_on_a_machine_is_explained_so(tmp_path: Path) -> None:
+    async def test() -> None:
+        async with served(tmp_path, HYBRID, **SPEC) as up:
+            assert not await up.start(pod("web", "1", annotations=FAST))
+            up.daemon.tuner_link.inform()
+            text = await asyncio.to_thread(shown, up, "explain", "web/main", "-o", "json")
+            (only,) = json.loads(text)["classes"]
+            assert (only["kind"], only["name"], only["state"]) == ("cpu", "fast", "note")
+            assert only["wanted"] == "nothing is set for it on this machine"
+
+    run(test)
+
+
+def test_explain_and_containers_show_the_class(host: Host) -> None:
     async def test() -> None:
         async with host.serving() as up:
             assert not await up.start(pod("web", "1", annotations=FAST), pod("plain", "1"))
