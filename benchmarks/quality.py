@@ -12,10 +12,10 @@ from collections.abc import Iterator, Sequence
 from msgspec.structs import replace
 
 from benchmarks.table import Section
+from nri_policy.engine.choice.shortage import Lack, PlacementError
 from nri_policy.engine.engine import Engine
 from nri_policy.engine.event import Created, Event, Resized, Stopped
 from nri_policy.engine.grant import Decision
-from nri_policy.engine.shortage import Lack, PlacementError
 from nri_policy.engine.state.state import Placed, State
 from nri_policy.foundation.cpuset import CPUSet
 from nri_policy.hardware.machine import Machine

@@ -13,6 +13,7 @@ from contextlib import contextmanager
 from msgspec import Struct
 from msgspec.structs import replace
 
+from nri_policy.engine.choice.shortage import PlacementError
 from nri_policy.engine.event import (
     Created,
     Event,
@@ -24,7 +25,6 @@ from nri_policy.engine.event import (
 )
 from nri_policy.engine.explanation import DecisionKind, Explanation
 from nri_policy.engine.grant import AGAIN, Decision, Grant, Placement
-from nri_policy.engine.shortage import PlacementError
 from nri_policy.node import NodeView, Outcome
 from nri_policy.proto import control_pb2
 from nri_policy.report import explanation_report

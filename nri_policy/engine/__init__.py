@@ -7,7 +7,7 @@ Others import from these modules:
 | module | what it has |
 |---|---|
 | `updates.classification` | the classes of containers, and the updates for them |
-| `criteria` | the table of criteria by which pools are compared |
+| `choice.criteria` | the table of criteria by which pools are compared |
 | `engine` | takes events, returns decisions |
 | `event` | the events of a node, as values |
 | `explanation` | the reasons of a decision |
@@ -15,11 +15,11 @@ Others import from these modules:
 | `state.layout` | what follows from the machine and the settings alone; made once, then only read |
 | `listed_container` | merges a container in the runtime's list with what is known of it |
 | `state.partitions` | which containers are to be kernel partitions |
-| `placement_notes` | notes on what a container has less of than it asked for |
+| `choice.placement_notes` | notes on what a container has less of than it asked for |
 | `state.quota` | the CFS quota of containers with only exclusive CPUs |
 | `requests.request_reader` | reads the request of a container under the settings |
 | `resource_claims` | cuts and releases the CPUs of resource claims |
-| `shortage` | the errors of requests that cannot be met |
+| `choice.shortage` | the errors of requests that cannot be met |
 | `state.state` | the grants and bookings; for `node` alone |
 | `state.topology_hints` | scores pools by hints, and finds the bounds of strict ones |
 """

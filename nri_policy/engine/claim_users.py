@@ -13,8 +13,8 @@ from collections.abc import Collection, Iterator
 from msgspec import Struct
 from msgspec.structs import replace
 
+from nri_policy.engine.choice.shortage import Lack, PlacementError
 from nri_policy.engine.grant import Grant
-from nri_policy.engine.shortage import Lack, PlacementError
 from nri_policy.engine.state.state import Placed, State
 from nri_policy.foundation.cpuset import EMPTY, CPUSet
 from nri_policy.foundation.units import format_cpu

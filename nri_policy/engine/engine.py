@@ -16,7 +16,7 @@ from typing import assert_never
 from msgspec import Struct
 from msgspec.structs import replace
 
-from nri_policy.engine.choice import interim_placement
+from nri_policy.engine.choice.choice import interim_placement
 from nri_policy.engine.correction import describe
 from nri_policy.engine.event import (
     Created,

@@ -11,11 +11,11 @@ from contextlib import suppress
 from msgspec import Struct
 from msgspec.structs import replace
 
-from nri_policy.engine.choice import plain_grant
+from nri_policy.engine.choice.choice import plain_grant
+from nri_policy.engine.choice.memory_zone import memory_request
 from nri_policy.engine.event import StoredGrant
 from nri_policy.engine.explanation import Explanation
 from nri_policy.engine.grant import Grant
-from nri_policy.engine.memory_zone import memory_request
 from nri_policy.engine.state.state import State
 from nri_policy.foundation.cpuset import EMPTY, CPUSet
 from nri_policy.pools.tree import Pool

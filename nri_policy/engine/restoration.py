@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterable, Sequence
 from msgspec.structs import asdict, replace
 
 from nri_policy.classes import Equipment
+from nri_policy.engine.choice.shortage import PlacementError
 from nri_policy.engine.claim_users import choose_by_claims
 from nri_policy.engine.degraded_admission import add_notes, admit_degraded, keep
 from nri_policy.engine.event import Synchronized
@@ -23,7 +24,6 @@ from nri_policy.engine.pod_level import settle_memory
 from nri_policy.engine.rebooking import make_room
 from nri_policy.engine.resource_claims import complete, end_claims
 from nri_policy.engine.room_restart import evict, is_tenant, restore_tenants
-from nri_policy.engine.shortage import PlacementError
 from nri_policy.engine.state.layout import Layout
 from nri_policy.engine.state.quota import quota_of
 from nri_policy.engine.state.state import State

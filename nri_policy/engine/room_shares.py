@@ -15,10 +15,10 @@ from collections.abc import Iterator
 
 from msgspec.structs import replace
 
-from nri_policy.engine.exclusive_cpus import take
+from nri_policy.engine.choice.exclusive_cpus import take
+from nri_policy.engine.choice.shortage import Lack, PlacementError
 from nri_policy.engine.grant import Grant, Held
 from nri_policy.engine.rebooking import make_room
-from nri_policy.engine.shortage import Lack, PlacementError
 from nri_policy.engine.state.state import Placed, State
 from nri_policy.foundation.cpuset import EMPTY, CPUSet
 from nri_policy.workload.pod import Container

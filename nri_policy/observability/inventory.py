@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING
 
 from msgspec import Struct
 
+from nri_policy.engine.choice.placement_notes import confinement, may_be_confined
 from nri_policy.engine.explanation import DecisionKind
-from nri_policy.engine.placement_notes import confinement, may_be_confined
 from nri_policy.engine.state.layout import Layout
 from nri_policy.foundation.cpuset import CPUSet
 from nri_policy.foundation.units import format_page_size

@@ -12,11 +12,11 @@ from typing import TYPE_CHECKING
 
 from msgspec import Struct
 
+from nri_policy.engine.choice.shortage import Lack, PlacementError
 from nri_policy.engine.event import KINDS, Created, Event, Resized, kind
 from nri_policy.engine.explanation import DecisionKind
 from nri_policy.engine.grant import Decision
 from nri_policy.engine.requests.request_reader import AmountsError
-from nri_policy.engine.shortage import Lack, PlacementError
 from nri_policy.manifests.quality_of_service import QoS
 from nri_policy.node import NodeView, Outcome
 from nri_policy.nri.service import METHODS, RequestResult

@@ -10,9 +10,9 @@ from collections.abc import Iterator
 
 from msgspec import UNSET, Struct, UnsetType
 
+from nri_policy.engine.choice.placement_notes import lacks_cpus
+from nri_policy.engine.choice.shortage import describe_cpus
 from nri_policy.engine.explanation import Explanation
-from nri_policy.engine.placement_notes import lacks_cpus
-from nri_policy.engine.shortage import describe_cpus
 from nri_policy.engine.state.layout import Layout
 from nri_policy.engine.state.partitions import Partition
 from nri_policy.engine.state.topology_hints import per_place

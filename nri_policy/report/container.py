@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from msgspec import Struct
 
-from nri_policy.engine.placement_notes import lacks_cpus
+from nri_policy.engine.choice.placement_notes import lacks_cpus
 from nri_policy.foundation.cpuset import EMPTY, CPUSet
 from nri_policy.manifests.quality_of_service import QoS
 from nri_policy.node import Holding

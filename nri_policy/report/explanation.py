@@ -9,11 +9,11 @@ from collections.abc import Iterable, Iterator, Sequence
 
 from msgspec import UNSET, Struct, UnsetType
 
-from nri_policy.engine.criteria import CRITERIA, REASONS
+from nri_policy.engine.choice.criteria import CRITERIA, REASONS
+from nri_policy.engine.choice.placement_notes import lacks_cpus
+from nri_policy.engine.choice.shortage import describe_cpus
 from nri_policy.engine.explanation import DecisionKind, Explanation
 from nri_policy.engine.grant import Grant
-from nri_policy.engine.placement_notes import lacks_cpus
-from nri_policy.engine.shortage import describe_cpus
 from nri_policy.foundation.cpuset import CPUSet
 from nri_policy.foundation.units import count_cpus, format_cpu
 from nri_policy.foundation.wording import counted, some

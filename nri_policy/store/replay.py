@@ -13,6 +13,7 @@ from collections.abc import Iterator
 from msgspec import Struct
 from msgspec.structs import replace
 
+from nri_policy.engine.choice.shortage import PlacementError
 from nri_policy.engine.engine import Engine
 from nri_policy.engine.event import (
     Created,
@@ -27,7 +28,6 @@ from nri_policy.engine.event import (
 )
 from nri_policy.engine.explanation import DecisionKind, Explanation
 from nri_policy.engine.grant import Decision
-from nri_policy.engine.shortage import PlacementError
 from nri_policy.foundation.refusal import Refused
 from nri_policy.hardware.machine import Machine
 from nri_policy.node import Outcome, Statistics, view_of

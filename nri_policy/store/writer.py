@@ -13,6 +13,7 @@ from collections.abc import Mapping
 from msgspec import Struct
 from msgspec.structs import replace
 
+from nri_policy.engine.choice.shortage import PlacementError
 from nri_policy.engine.event import (
     Created,
     Event,
@@ -24,7 +25,6 @@ from nri_policy.engine.event import (
     kind,
 )
 from nri_policy.engine.grant import Decision
-from nri_policy.engine.shortage import PlacementError
 from nri_policy.engine.state.layout import Layout
 from nri_policy.node import NodeView, Outcome
 from nri_policy.settings import JournalSync

@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 from msgspec.structs import replace
 
+from nri_policy.engine.choice.shortage import PlacementError
 from nri_policy.engine.engine import Engine
 from nri_policy.engine.event import (
     Created,
@@ -25,7 +26,6 @@ from nri_policy.engine.event import (
     Synchronized,
 )
 from nri_policy.engine.grant import Decision, Held
-from nri_policy.engine.shortage import PlacementError
 from nri_policy.engine.state.state import Placed
 from nri_policy.foundation.cpuset import CPUSet
 from nri_policy.hardware.machine import Cache, Core, CoreCluster, Die, Machine, Package

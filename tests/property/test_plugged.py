@@ -13,9 +13,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
+from nri_policy.engine.choice.shortage import PlacementError
 from nri_policy.engine.engine import Engine
 from nri_policy.engine.event import Created, Reconfigured, Stopped
-from nri_policy.engine.shortage import PlacementError
 from nri_policy.foundation.cpuset import CPUSet
 from nri_policy.hardware.machine import Distances, Machine
 from nri_policy.manifests.quality_of_service import QoS

@@ -9,8 +9,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
+from nri_policy.engine.choice.shortage import PlacementError
 from nri_policy.engine.event import Created, Described, PodStopped, Synchronized
-from nri_policy.engine.shortage import PlacementError
 from nri_policy.manifests.quality_of_service import QoS
 from nri_policy.node import view_of
 from nri_policy.store.encoding import decode_event, decode_grant, encode, encode_event

@@ -7,8 +7,8 @@ from collections.abc import Sequence
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from nri_policy.engine.choice.shortage import PlacementError
 from nri_policy.engine.event import Created, Resized
-from nri_policy.engine.shortage import PlacementError
 from nri_policy.manifests.quality_of_service import QoS
 from nri_policy.workload.pod import Container
 from tests.support import nodes

@@ -9,10 +9,10 @@ from typing import Any
 
 import pytest
 
+from nri_policy.engine.choice.shortage import PlacementError
 from nri_policy.engine.engine import Engine
 from nri_policy.engine.event import Created, Stopped, Synchronized
 from nri_policy.engine.explanation import DecisionKind
-from nri_policy.engine.shortage import PlacementError
 from nri_policy.foundation.cpuset import EMPTY
 from nri_policy.manifests.quality_of_service import QoS
 from nri_policy.node import view_of

@@ -15,6 +15,7 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, pr
 from msgspec.structs import replace
 
 from nri_policy.classes import Equipment
+from nri_policy.engine.choice.shortage import PlacementError
 from nri_policy.engine.engine import Engine
 from nri_policy.engine.event import (
     Created,
@@ -32,7 +33,6 @@ from nri_policy.engine.event import (
     StoredGrant,
     Synchronized,
 )
-from nri_policy.engine.shortage import PlacementError
 from nri_policy.foundation.cpuset import CPUSet
 from nri_policy.manifests.pod import PodManifest
 from nri_policy.manifests.quality_of_service import QoS

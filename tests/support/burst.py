@@ -13,9 +13,9 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from nri_policy.cluster.numa.promises import ZONE_ANNOTATION
+from nri_policy.engine.choice.shortage import PlacementError
 from nri_policy.engine.engine import Engine
 from nri_policy.engine.event import Created, Stopped
-from nri_policy.engine.shortage import PlacementError
 from nri_policy.manifests.quality_of_service import QoS
 from nri_policy.workload.pod import Container, Pod
 from tests.support import nodes

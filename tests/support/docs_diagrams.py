@@ -9,7 +9,7 @@ from collections.abc import Mapping, Sequence
 from textwrap import wrap
 from typing import Any
 
-from nri_policy.engine.criteria import CRITERIA
+from nri_policy.engine.choice.criteria import CRITERIA
 from nri_policy.foundation.cpuset import CPUSet
 from nri_policy.picture.markup import Element
 from nri_policy.picture.svg import draw

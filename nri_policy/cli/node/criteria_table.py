@@ -18,7 +18,7 @@ from nri_policy.cli.node.holdings import short
 from nri_policy.cli.output import shown_time
 from nri_policy.cli.terminal.breakable_text import cpu_list, path
 from nri_policy.cli.terminal.fitting import Columns
-from nri_policy.engine.criteria import CRITERIA, LACKS
+from nri_policy.engine.choice.criteria import CRITERIA, LACKS
 from nri_policy.engine.explanation import DecisionKind
 from nri_policy.foundation.units import count_cpus, format_cpu
 from nri_policy.foundation.wording import counted

@@ -3,9 +3,9 @@ from __future__ import annotations
 import pytest
 
 from nri_policy.control.decision_log import MAX_REFUSALS, MAX_WAITING, DecisionLog, LaggingError
+from nri_policy.engine.choice.shortage import PlacementError
 from nri_policy.engine.event import Created, Event, PodStopped, Resized, Stopped, Synchronized
 from nri_policy.engine.grant import AGAIN
-from nri_policy.engine.shortage import PlacementError
 from nri_policy.node import view_of
 from nri_policy.workload.pod import Container
 from tests.support import nodes, rooms

@@ -18,9 +18,9 @@ from nri_policy.control.decision_log import MAX_WAITING
 from nri_policy.control.request_limits import RequestLimiter
 from nri_policy.daemon.control import Control
 from nri_policy.delivery.machine import MAX_TRIES
+from nri_policy.engine.choice.shortage import PlacementError
 from nri_policy.engine.event import Created, Event, Resized, Started
 from nri_policy.engine.grant import Decision
-from nri_policy.engine.shortage import PlacementError
 from nri_policy.foundation.cpuset import CPUSet
 from nri_policy.foundation.grpc_services import service_stub
 from nri_policy.hardware.locality import Locality, Locator

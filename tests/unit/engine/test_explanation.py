@@ -7,10 +7,10 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
-from nri_policy.engine.criteria import CRITERIA
+from nri_policy.engine.choice.criteria import CRITERIA
+from nri_policy.engine.choice.shortage import Lack, PlacementError
 from nri_policy.engine.event import Created
 from nri_policy.engine.explanation import Explanation
-from nri_policy.engine.shortage import Lack, PlacementError
 from nri_policy.pools.supply import Column
 from nri_policy.report import explanation_report, plain
 from nri_policy.workload.pod import Container

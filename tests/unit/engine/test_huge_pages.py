@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
+from nri_policy.engine.choice.shortage import Lack, PlacementError
 from nri_policy.engine.event import Created, PodStopped, Resized, Synchronized
-from nri_policy.engine.shortage import Lack, PlacementError
 from nri_policy.foundation.cpuset import CPUSet
 from nri_policy.hardware.machine import Machine
 from nri_policy.manifests.quality_of_service import QoS

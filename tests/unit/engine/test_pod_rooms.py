@@ -9,6 +9,7 @@ from __future__ import annotations
 import pytest
 from msgspec.structs import replace
 
+from nri_policy.engine.choice.shortage import PlacementError
 from nri_policy.engine.engine import Engine
 from nri_policy.engine.event import (
     Created,
@@ -19,7 +20,6 @@ from nri_policy.engine.event import (
     Synchronized,
 )
 from nri_policy.engine.explanation import DecisionKind
-from nri_policy.engine.shortage import PlacementError
 from nri_policy.engine.state.quota import NO_QUOTA
 from nri_policy.foundation.cpuset import CPUSet
 from nri_policy.manifests.quality_of_service import QoS

@@ -8,10 +8,10 @@ from collections.abc import Callable
 import pytest
 from msgspec.structs import replace
 
+from nri_policy.engine.choice.shortage import PlacementError
 from nri_policy.engine.engine import Engine
 from nri_policy.engine.event import Created, Event, Reconfigured, Stopped, kind
 from nri_policy.engine.grant import Decision
-from nri_policy.engine.shortage import PlacementError
 from nri_policy.foundation.cpuset import CPUSet
 from nri_policy.node import Node, NodeView, Outcome
 from nri_policy.pools.capacity import CapacityError

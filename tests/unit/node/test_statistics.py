@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
+from nri_policy.engine.choice.shortage import PlacementError
 from nri_policy.engine.event import Created, Event, Resized, Stopped
 from nri_policy.engine.grant import Decision
-from nri_policy.engine.shortage import PlacementError
 from nri_policy.foundation.cpuset import CPUSet
 from nri_policy.node import Statistics, view_of
 from nri_policy.workload.pod import Container

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from nri_policy.engine.shortage import PlacementError
+from nri_policy.engine.choice.shortage import PlacementError
 from nri_policy.foundation.units import parse_cpu
 from nri_policy.manifests.resources import Amounts, ResourceChange
 from nri_policy.nri.errors import CallRefused

@@ -9,8 +9,8 @@ from msgspec.structs import replace
 
 from nri_policy.cli.node.criteria_table import explain
 from nri_policy.cli.output import Canvas
+from nri_policy.engine.choice.shortage import PlacementError
 from nri_policy.engine.event import Created
-from nri_policy.engine.shortage import PlacementError
 from nri_policy.foundation.cpuset import EMPTY, CPUSet
 from nri_policy.node import view_of
 from nri_policy.report import (

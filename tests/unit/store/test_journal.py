@@ -5,9 +5,9 @@ from pathlib import Path
 import pytest
 from msgspec.structs import replace
 
+from nri_policy.engine.choice.shortage import PlacementError
 from nri_policy.engine.event import Created, Reconfigured, Resized, kind
 from nri_policy.engine.grant import Decision
-from nri_policy.engine.shortage import PlacementError
 from nri_policy.foundation.cpuset import CPUSet
 from nri_policy.node import view_of
 from nri_policy.pools.capacity import CapacityError

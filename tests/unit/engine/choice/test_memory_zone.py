@@ -13,7 +13,7 @@ from nri_policy.settings import from_spec
 from tests.support import nodes
 from tests.support.engine_driver import EngineDriver
 
-ASYMMETRIC = Path(__file__).parents[2] / "guest/captures/asymmetric.tar.xz"
+ASYMMETRIC = Path(__file__).parents[3] / "guest/captures/asymmetric.tar.xz"
 
 
 def test_cpus_without_memory_keep_the_node_without_cpus_that_is_near_to_them() -> None:

@@ -8,13 +8,13 @@ from __future__ import annotations
 from msgspec import Struct
 from msgspec.structs import replace
 
-from nri_policy.engine.comparison import BestPool, Comparison
-from nri_policy.engine.exclusive_cpus import NOTHING_CUT, cut_cpus
+from nri_policy.engine.choice.comparison import BestPool, Comparison
+from nri_policy.engine.choice.exclusive_cpus import NOTHING_CUT, cut_cpus
+from nri_policy.engine.choice.memory_zone import memory_request, near_cpus, near_devices
+from nri_policy.engine.choice.placement_notes import shortcomings
+from nri_policy.engine.choice.shortage import PlacementError, memory_shortage, shortage
 from nri_policy.engine.explanation import DecisionKind, Explanation
 from nri_policy.engine.grant import Grant, Held, Placement
-from nri_policy.engine.memory_zone import memory_request, near_cpus, near_devices
-from nri_policy.engine.placement_notes import shortcomings
-from nri_policy.engine.shortage import PlacementError, memory_shortage, shortage
 from nri_policy.engine.state.state import State
 from nri_policy.foundation.cpuset import EMPTY, CPUSet
 from nri_policy.foundation.units import format_cpu

@@ -2,7 +2,12 @@ from __future__ import annotations
 
 import pytest
 
-from nri_policy.engine.cpu_shares import device_shares, even_shares, pick_shares, proportional
+from nri_policy.engine.choice.cpu_shares import (
+    device_shares,
+    even_shares,
+    pick_shares,
+    proportional,
+)
 from nri_policy.foundation.cpuset import EMPTY, CPUSet
 from nri_policy.pools.picker import Picker, picker_of
 from nri_policy.pools.supply import supply_of

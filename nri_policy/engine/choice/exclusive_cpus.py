@@ -6,9 +6,9 @@ from collections.abc import Iterator
 
 from msgspec import Struct
 
-from nri_policy.engine.cpu_shares import Share, device_shares, even_shares, pick_shares
+from nri_policy.engine.choice.cpu_shares import Share, device_shares, even_shares, pick_shares
+from nri_policy.engine.choice.shortage import Lack, PlacementError
 from nri_policy.engine.grant import Held
-from nri_policy.engine.shortage import Lack, PlacementError
 from nri_policy.engine.state.layout import Layout
 from nri_policy.engine.state.state import State
 from nri_policy.foundation.cpuset import EMPTY, CPUSet

@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from enum import StrEnum
 from typing import assert_never
 
-from nri_policy.engine.comparison import spill_order
+from nri_policy.engine.choice.comparison import spill_order
 from nri_policy.engine.explanation import Explanation
 from nri_policy.engine.state.layout import Layout
 from nri_policy.foundation.refusal import Refused
