@@ -9,8 +9,8 @@ from benchmarks.table import ROUNDS, Section, Timing, best, number
 from nri_policy.engine.choice.shortage import PlacementError
 from nri_policy.engine.engine import Engine
 from nri_policy.engine.event import Created, Event
-from nri_policy.engine.making_way import find_relocations
-from nri_policy.engine.placement import place
+from nri_policy.engine.placement.making_way import find_relocations
+from nri_policy.engine.placement.placement import place
 from nri_policy.engine.requests.request_reader import read_request
 from nri_policy.workload.pod import Container
 from tests.support import busy_node, nodes

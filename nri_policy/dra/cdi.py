@@ -19,7 +19,7 @@ import msgspec
 from msgspec import Struct
 
 from nri_policy.engine.event import StoredGrant
-from nri_policy.engine.resource_claims import stored_claim
+from nri_policy.engine.placement.resource_claims import stored_claim
 from nri_policy.engine.state.layout import Layout
 from nri_policy.foundation.cpuset import CPUSet
 from nri_policy.foundation.wording import problem_of

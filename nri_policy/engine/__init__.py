@@ -18,7 +18,7 @@ Others import from these modules:
 | `choice.placement_notes` | notes on what a container has less of than it asked for |
 | `state.quota` | the CFS quota of containers with only exclusive CPUs |
 | `requests.request_reader` | reads the request of a container under the settings |
-| `resource_claims` | cuts and releases the CPUs of resource claims |
+| `placement.resource_claims` | cuts and releases the CPUs of resource claims |
 | `choice.shortage` | the errors of requests that cannot be met |
 | `state.state` | the grants and bookings; for `node` alone |
 | `state.topology_hints` | scores pools by hints, and finds the bounds of strict ones |

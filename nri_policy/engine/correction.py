@@ -7,10 +7,10 @@ from collections.abc import Iterable
 from msgspec.structs import replace
 
 from nri_policy.engine.choice.shortage import PlacementError
-from nri_policy.engine.degraded_admission import add_notes
 from nri_policy.engine.event import Described
 from nri_policy.engine.grant import Decision, Held
-from nri_policy.engine.placement import place
+from nri_policy.engine.placement.degraded_admission import add_notes
+from nri_policy.engine.placement.placement import place
 from nri_policy.engine.pod_level import settle_memory, share_memory
 from nri_policy.engine.requests.request_reader import read_admitted
 from nri_policy.engine.state.state import State

@@ -11,9 +11,9 @@ from collections.abc import Sequence
 from msgspec import Struct, field
 from msgspec.structs import replace
 
-from nri_policy.engine.degraded_admission import add_notes, keep
 from nri_policy.engine.grant import Grant
-from nri_policy.engine.grant_from_cpuset import Candidate, find_unshared, read_grant
+from nri_policy.engine.placement.candidate import Candidate, find_unshared, read_grant
+from nri_policy.engine.placement.degraded_admission import add_notes, keep
 from nri_policy.engine.state.state import State
 from nri_policy.foundation.cpuset import EMPTY, CPUSet
 from nri_policy.workload.request import Sort

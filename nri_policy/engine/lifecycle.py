@@ -9,18 +9,18 @@ from __future__ import annotations
 from msgspec.structs import replace
 
 from nri_policy.engine.choice.shortage import PlacementError
-from nri_policy.engine.claim_users import with_held_claims
 from nri_policy.engine.correction import correct
-from nri_policy.engine.degraded_admission import add_notes, admit_degraded
 from nri_policy.engine.event import Created, PodStopped, Started, Stopped
 from nri_policy.engine.grant import Decision, Held
-from nri_policy.engine.placement import place
+from nri_policy.engine.placement.claim_users import with_held_claims
+from nri_policy.engine.placement.degraded_admission import add_notes, admit_degraded
+from nri_policy.engine.placement.placement import place
+from nri_policy.engine.placement.rebooking import bring_back
+from nri_policy.engine.placement.resource_claims import end_claims
+from nri_policy.engine.placement.room_shares import leave, settle
 from nri_policy.engine.pod_level import learn_from_others, mistaken, settle_memory, share_memory
 from nri_policy.engine.pod_rooms import open_room
-from nri_policy.engine.rebooking import bring_back
 from nri_policy.engine.requests.request_reader import check_amounts, read_admitted, read_request
-from nri_policy.engine.resource_claims import end_claims
-from nri_policy.engine.room_shares import leave, settle
 from nri_policy.engine.state.partitions import check_partition
 from nri_policy.engine.state.state import Placed, Resizing, State
 from nri_policy.engine.updates.announcement import announce, announce_all, announce_since

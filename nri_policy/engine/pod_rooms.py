@@ -14,10 +14,10 @@ from nri_policy.engine.choice.exclusive_cpus import take
 from nri_policy.engine.choice.shortage import Lack, PlacementError
 from nri_policy.engine.event import StoredGrant
 from nri_policy.engine.grant import Held
-from nri_policy.engine.grant_from_cpuset import Candidate, with_stored_grant
-from nri_policy.engine.placement import place
+from nri_policy.engine.placement.candidate import Candidate, with_stored_grant
+from nri_policy.engine.placement.placement import place
+from nri_policy.engine.placement.room_shares import settle, slices_of, tenants
 from nri_policy.engine.requests.request_reader import overlay, read_request, room_milli
-from nri_policy.engine.room_shares import settle, slices_of, tenants
 from nri_policy.engine.state.layout import Layout
 from nri_policy.engine.state.state import Placed, State
 from nri_policy.foundation.cpuset import EMPTY, CPUSet

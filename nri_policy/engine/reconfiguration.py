@@ -13,9 +13,9 @@ from msgspec.structs import replace
 
 from nri_policy.engine.event import Reconfigured
 from nri_policy.engine.explanation import Explanation
-from nri_policy.engine.grant_from_cpuset import Candidate
+from nri_policy.engine.placement.candidate import Candidate
+from nri_policy.engine.placement.room_shares import rest_of, settle
 from nri_policy.engine.requests.request_reader import read_request
-from nri_policy.engine.room_shares import rest_of, settle
 from nri_policy.engine.state.layout import Layout, layout_of, successors
 from nri_policy.engine.state.state import Placed, Resizing, State
 from nri_policy.foundation.cpuset import EMPTY, CPUSet

@@ -11,15 +11,15 @@ from msgspec.structs import replace
 from nri_policy.engine.correction import correct
 from nri_policy.engine.event import Resized, ResizeEnded
 from nri_policy.engine.grant import Decision, join
-from nri_policy.engine.grant_from_cpuset import Candidate
 from nri_policy.engine.lifecycle import place_container
+from nri_policy.engine.placement.candidate import Candidate
+from nri_policy.engine.placement.rebooking import bring_back
+from nri_policy.engine.placement.room_shares import settle
 from nri_policy.engine.pod_amounts import amounts_with, share_amounts
 from nri_policy.engine.pod_level import settle_memory
 from nri_policy.engine.pod_rooms import fit_room, grow_room, resize_room
-from nri_policy.engine.rebooking import bring_back
 from nri_policy.engine.requests.request_reader import check_amounts, overlay, read_request
 from nri_policy.engine.restoration import place_and_announce
-from nri_policy.engine.room_shares import settle
 from nri_policy.engine.state.quota import as_granted
 from nri_policy.engine.state.state import Placed, Resizing, State
 from nri_policy.engine.updates.announcement import announce, announce_all, announce_since

@@ -19,9 +19,9 @@ from nri_policy.engine.choice.shortage import PlacementError
 from nri_policy.engine.engine import Engine
 from nri_policy.engine.event import Created, Event, Resized, ResizeEnded, Stopped, Synchronized
 from nri_policy.engine.grant import Decision
-from nri_policy.engine.making_way import width_of
-from nri_policy.engine.placement import place
-from nri_policy.engine.rebooking import move_up
+from nri_policy.engine.placement.making_way import width_of
+from nri_policy.engine.placement.placement import place
+from nri_policy.engine.placement.rebooking import move_up
 from nri_policy.engine.requests.request_reader import read_request
 from nri_policy.engine.state.state import State
 from nri_policy.foundation.cpuset import EMPTY, CPUSet

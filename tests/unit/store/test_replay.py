@@ -16,7 +16,7 @@ from nri_policy.engine.event import (
     kind,
 )
 from nri_policy.engine.grant import Decision, Moved
-from nri_policy.engine.resource_claims import stand_in
+from nri_policy.engine.placement.resource_claims import stand_in
 from nri_policy.foundation.cpuset import CPUSet
 from nri_policy.hardware.machine import Machine
 from nri_policy.manifests.quality_of_service import QoS

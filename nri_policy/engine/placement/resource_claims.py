@@ -19,8 +19,8 @@ from nri_policy.engine.choice.shortage import Lack, PlacementError
 from nri_policy.engine.event import Prepared, StoredGrant, Unprepared
 from nri_policy.engine.explanation import DecisionKind, Explanation
 from nri_policy.engine.grant import Decision, Grant
-from nri_policy.engine.placement import place
-from nri_policy.engine.rebooking import bring_back, last_resort, make_room, move_up
+from nri_policy.engine.placement.placement import place
+from nri_policy.engine.placement.rebooking import bring_back, last_resort, make_room, move_up
 from nri_policy.engine.requests.request_reader import claim_request
 from nri_policy.engine.state.layout import Layout
 from nri_policy.engine.state.state import Placed, State

@@ -18,7 +18,7 @@ from msgspec.structs import replace
 from nri_policy.engine.choice.exclusive_cpus import take
 from nri_policy.engine.choice.shortage import Lack, PlacementError
 from nri_policy.engine.grant import Grant, Held
-from nri_policy.engine.rebooking import make_room
+from nri_policy.engine.placement.rebooking import make_room
 from nri_policy.engine.state.state import Placed, State
 from nri_policy.foundation.cpuset import EMPTY, CPUSet
 from nri_policy.workload.pod import Container

@@ -14,7 +14,7 @@ from itertools import groupby
 from msgspec.structs import replace
 
 from nri_policy.engine.grant import Grant
-from nri_policy.engine.making_way import Relocation
+from nri_policy.engine.placement.making_way import Relocation
 from nri_policy.engine.state.state import Placed, State
 from nri_policy.pools.tree import Pool, PoolTree
 
