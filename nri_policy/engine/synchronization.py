@@ -17,8 +17,8 @@ from nri_policy.engine.placement.claim_users import with_held_claims
 from nri_policy.engine.placement.degraded_admission import add_notes
 from nri_policy.engine.placement.resource_claims import hold_again, recall_claims
 from nri_policy.engine.placement.room_shares import leave, settle_all
-from nri_policy.engine.pod_level import learn_together
-from nri_policy.engine.pod_rooms import drop_rooms, living_pods, recall_rooms
+from nri_policy.engine.pods.pod_level import learn_together
+from nri_policy.engine.pods.pod_rooms import drop_rooms, living_pods, recall_rooms
 from nri_policy.engine.requests.request_reader import read_admitted, read_request
 from nri_policy.engine.restoration import place_and_announce
 from nri_policy.engine.state.state import Placed, State
