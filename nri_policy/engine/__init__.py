@@ -13,7 +13,7 @@ Others import from these modules:
 | `explanation` | the reasons of a decision |
 | `grant` | grants, placements and decisions |
 | `state.layout` | what follows from the machine and the settings alone; made once, then only read |
-| `listed_container` | merges a container in the runtime's list with what is known of it |
+| `restart.listed_container` | merges a container in the runtime's list with what is known of it |
 | `state.partitions` | which containers are to be kernel partitions |
 | `choice.placement_notes` | notes on what a container has less of than it asked for |
 | `state.quota` | the CFS quota of containers with only exclusive CPUs |

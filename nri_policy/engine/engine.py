@@ -38,13 +38,13 @@ from nri_policy.engine.event import (
 from nri_policy.engine.grant import Decision, Moved, Placement
 from nri_policy.engine.lifecycle import create, elapse, resend, start, stop
 from nri_policy.engine.placement.resource_claims import hold_again, prepare, unprepare
-from nri_policy.engine.reconfiguration import await_resizes, reconfigure
 from nri_policy.engine.requests.request_reader import read_admitted, read_request
 from nri_policy.engine.resizing import end_resize, resize
-from nri_policy.engine.restoration import place_candidates, resume
+from nri_policy.engine.restart.reconfiguration import await_resizes, reconfigure
+from nri_policy.engine.restart.restoration import place_candidates, resume
+from nri_policy.engine.restart.synchronization import synchronize
 from nri_policy.engine.state.layout import Layout, layout_of
 from nri_policy.engine.state.state import Snapshot, State
-from nri_policy.engine.synchronization import synchronize
 from nri_policy.engine.updates.announcement import announce_all
 from nri_policy.engine.updates.classification import update_limits, with_limits
 from nri_policy.foundation.cpuset import EMPTY, CPUSet

@@ -19,7 +19,7 @@ from nri_policy.engine.pods.pod_amounts import amounts_with, share_amounts
 from nri_policy.engine.pods.pod_level import settle_memory
 from nri_policy.engine.pods.pod_rooms import fit_room, grow_room, resize_room
 from nri_policy.engine.requests.request_reader import check_amounts, overlay, read_request
-from nri_policy.engine.restoration import place_and_announce
+from nri_policy.engine.restart.restoration import place_and_announce
 from nri_policy.engine.state.quota import as_granted
 from nri_policy.engine.state.state import Placed, Resizing, State
 from nri_policy.engine.updates.announcement import announce, announce_all, announce_since

@@ -16,7 +16,7 @@ from nri_policy.delivery.inputs import Listed, Observed
 from nri_policy.delivery.record import Phase, cpuset_of
 from nri_policy.engine.event import StoredGrant
 from nri_policy.engine.grant import Changes
-from nri_policy.engine.listed_container import in_force
+from nri_policy.engine.restart.listed_container import in_force
 from nri_policy.engine.state.quota import NO_QUOTA
 from nri_policy.foundation.cpuset import EMPTY, CPUSet
 from nri_policy.node import Node

@@ -16,8 +16,8 @@ from typing import Any, Protocol
 
 from msgspec.structs import replace
 
-from nri_policy.engine.listed_container import NO_LIMIT
 from nri_policy.engine.requests.request_reader import overlay
+from nri_policy.engine.restart.listed_container import NO_LIMIT
 from nri_policy.engine.state.quota import as_granted
 from nri_policy.foundation.cpuset import CPUSet
 from nri_policy.hardware.locality import Locator

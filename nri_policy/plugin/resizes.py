@@ -24,7 +24,7 @@ from nri_policy.delivery.record import Phase
 from nri_policy.engine.event import Resized
 from nri_policy.engine.event import ResizeEnded as Ended
 from nri_policy.engine.grant import Decision
-from nri_policy.engine.listed_container import has, in_force
+from nri_policy.engine.restart.listed_container import has, in_force
 from nri_policy.engine.state.quota import NO_QUOTA
 from nri_policy.foundation.refusal import Refused
 from nri_policy.node import Node, Placed

@@ -18,7 +18,7 @@ from nri_policy.delivery.overlaps import Overlaps
 from nri_policy.delivery.table import RecordTable
 from nri_policy.engine import engine
 from nri_policy.engine.event import Reconfigured
-from nri_policy.engine.reconfiguration import Change, reconfigure
+from nri_policy.engine.restart.reconfiguration import Change, reconfigure
 from nri_policy.engine.state.state import State
 from nri_policy.foundation.cpuset import CPUSet
 from nri_policy.plugin.answers import Answers

@@ -10,7 +10,7 @@ import pytest
 from msgspec.structs import replace
 
 from nri_policy.engine.event import Described, Resized, Synchronized
-from nri_policy.engine.listed_container import in_force
+from nri_policy.engine.restart.listed_container import in_force
 from nri_policy.node import view_of
 from nri_policy.workload.amounts import AmountSource, described
 from nri_policy.workload.pod import Container, Resources, shares_of

@@ -13,7 +13,7 @@ from nri_policy.engine.choice.shortage import PlacementError
 from nri_policy.engine.engine import Engine
 from nri_policy.engine.event import Reconfigured, Stopped, Synchronized
 from nri_policy.engine.explanation import DecisionKind
-from nri_policy.engine.listed_container import in_force
+from nri_policy.engine.restart.listed_container import in_force
 from nri_policy.foundation.cpuset import CPUSet
 from nri_policy.node import view_of
 from nri_policy.pools.capacity import Earlier

@@ -15,7 +15,6 @@ from nri_policy.engine.choice.shortage import PlacementError
 from nri_policy.engine.event import Synchronized
 from nri_policy.engine.explanation import DecisionKind
 from nri_policy.engine.grant import Decision, Held
-from nri_policy.engine.kept_grants import Restored, keep_all, keep_one, possible
 from nri_policy.engine.placement.candidate import Candidate, read_stored_grant
 from nri_policy.engine.placement.claim_users import choose_by_claims
 from nri_policy.engine.placement.degraded_admission import add_notes, admit_degraded, keep
@@ -23,7 +22,8 @@ from nri_policy.engine.placement.placement import place
 from nri_policy.engine.placement.rebooking import make_room
 from nri_policy.engine.placement.resource_claims import complete, end_claims
 from nri_policy.engine.pods.pod_level import settle_memory
-from nri_policy.engine.room_restart import evict, is_tenant, restore_tenants
+from nri_policy.engine.restart.kept_grants import Restored, keep_all, keep_one, possible
+from nri_policy.engine.restart.room_restart import evict, is_tenant, restore_tenants
 from nri_policy.engine.state.layout import Layout
 from nri_policy.engine.state.quota import quota_of
 from nri_policy.engine.state.state import State

@@ -11,7 +11,6 @@ from msgspec.structs import replace
 
 from nri_policy.engine.event import StoredGrant, Synchronized
 from nri_policy.engine.grant import AGAIN, Decision
-from nri_policy.engine.listed_container import deduplicate, match_stored, update_from_list
 from nri_policy.engine.placement.candidate import Candidate, with_stored_grant
 from nri_policy.engine.placement.claim_users import with_held_claims
 from nri_policy.engine.placement.degraded_admission import add_notes
@@ -20,7 +19,8 @@ from nri_policy.engine.placement.room_shares import leave, settle_all
 from nri_policy.engine.pods.pod_level import learn_together
 from nri_policy.engine.pods.pod_rooms import drop_rooms, living_pods, recall_rooms
 from nri_policy.engine.requests.request_reader import read_admitted, read_request
-from nri_policy.engine.restoration import place_and_announce
+from nri_policy.engine.restart.listed_container import deduplicate, match_stored, update_from_list
+from nri_policy.engine.restart.restoration import place_and_announce
 from nri_policy.engine.state.state import Placed, State
 from nri_policy.engine.updates.classification import reclassify, with_limits
 from nri_policy.foundation.cpuset import CPUSet

@@ -11,11 +11,11 @@ from msgspec.structs import replace
 
 from nri_policy.engine.choice.shortage import PlacementError
 from nri_policy.engine.grant import Held
-from nri_policy.engine.kept_grants import Restored
 from nri_policy.engine.placement.candidate import Candidate
 from nri_policy.engine.placement.degraded_admission import add_notes, keep
 from nri_policy.engine.placement.placement import place
 from nri_policy.engine.placement.room_shares import rest_of, settle, tenant_with
+from nri_policy.engine.restart.kept_grants import Restored
 from nri_policy.engine.state.state import Placed, State
 from nri_policy.foundation.cpuset import EMPTY, CPUSet
 from nri_policy.workload.request import Sort
