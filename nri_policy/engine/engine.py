@@ -17,7 +17,6 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from nri_policy.engine.choice.choice import interim_placement
-from nri_policy.engine.correction import describe
 from nri_policy.engine.event import (
     Created,
     Described,
@@ -36,10 +35,11 @@ from nri_policy.engine.event import (
     Unprepared,
 )
 from nri_policy.engine.grant import Decision, Moved, Placement
-from nri_policy.engine.lifecycle import create, elapse, resend, start, stop
+from nri_policy.engine.lifecycle.correction import describe
+from nri_policy.engine.lifecycle.lifecycle import create, elapse, resend, start, stop
+from nri_policy.engine.lifecycle.resizing import end_resize, resize
 from nri_policy.engine.placement.resource_claims import hold_again, prepare, unprepare
 from nri_policy.engine.requests.request_reader import read_admitted, read_request
-from nri_policy.engine.resizing import end_resize, resize
 from nri_policy.engine.restart.reconfiguration import await_resizes, reconfigure
 from nri_policy.engine.restart.restoration import place_candidates, resume
 from nri_policy.engine.restart.synchronization import synchronize

@@ -224,7 +224,7 @@ def test_a_journal_with_classes_comes_out_as_it_was_recorded(
     beside_a_daemon(tmp_path, lambda _: None, WEB, LATE, JOB, pod("plain"))
     done = CliRunner().invoke(main, ["replay", str(tmp_path)])
     assert "Every decision came out as it was recorded." in done.stdout
-    monkeypatch.setattr("nri_policy.engine.lifecycle.classes_of", lambda *_: None)
+    monkeypatch.setattr("nri_policy.engine.lifecycle.lifecycle.classes_of", lambda *_: None)
     done = CliRunner().invoke(main, ["replay", str(tmp_path), "-o", "json"])
     assert done.exit_code == 1
     different = {each["what"] for each in json.loads(done.stdout)["differences"]}

@@ -8,10 +8,10 @@ from __future__ import annotations
 
 from msgspec.structs import replace
 
-from nri_policy.engine.correction import correct
 from nri_policy.engine.event import Resized, ResizeEnded
 from nri_policy.engine.grant import Decision, join
-from nri_policy.engine.lifecycle import place_container
+from nri_policy.engine.lifecycle.correction import correct
+from nri_policy.engine.lifecycle.lifecycle import place_container
 from nri_policy.engine.placement.candidate import Candidate
 from nri_policy.engine.placement.rebooking import bring_back
 from nri_policy.engine.placement.room_shares import settle

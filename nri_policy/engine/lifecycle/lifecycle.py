@@ -9,9 +9,9 @@ from __future__ import annotations
 from msgspec.structs import replace
 
 from nri_policy.engine.choice.shortage import PlacementError
-from nri_policy.engine.correction import correct
 from nri_policy.engine.event import Created, PodStopped, Started, Stopped
 from nri_policy.engine.grant import Decision, Held
+from nri_policy.engine.lifecycle.correction import correct
 from nri_policy.engine.placement.claim_users import with_held_claims
 from nri_policy.engine.placement.degraded_admission import add_notes, admit_degraded
 from nri_policy.engine.placement.placement import place
