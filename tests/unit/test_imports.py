@@ -7,6 +7,8 @@ import re
 from collections.abc import Iterator
 from pathlib import Path
 
+import pytest
+
 import nri_policy
 
 ROOT = Path(nri_policy.__file__).parent
@@ -52,6 +54,21 @@ CLUSTER_LAYERS = (
     ("engine",),
     ("view",),
     ("objects",),
+)
+
+# The rooms of the engine, and the modules that are in none, in the same way.
+ENGINE_LAYERS = (
+    ("engine",),
+    ("lifecycle",),
+    ("restart",),
+    ("pods",),
+    ("placement",),
+    ("choice",),
+    ("requests", "updates"),
+    ("state",),
+    ("event",),
+    ("grant",),
+    ("explanation",),
 )
 ALLOWED = {
     ("settings", "hardware"),
@@ -120,17 +137,27 @@ def test_the_cluster_side_and_the_nodes_know_nothing_of_each_other() -> None:
             assert "cluster" not in imports(path), path
 
 
-def test_the_rooms_of_the_cluster_side_know_those_below() -> None:
-    rooms = {name: number for number, row in enumerate(CLUSTER_LAYERS) for name in row}
-    for path in (ROOT / "cluster").rglob("*.py"):
-        own = path.relative_to(ROOT / "cluster").parts[0].removesuffix(".py")
+@pytest.mark.parametrize(
+    ("package", "layers"), [("cluster", CLUSTER_LAYERS), ("engine", ENGINE_LAYERS)]
+)
+def test_the_rooms_of_a_package_know_those_below(
+    package: str, layers: tuple[tuple[str, ...], ...]
+) -> None:
+    rooms = {name: number for number, row in enumerate(layers) for name in row}
+    found = set()
+    for path in (ROOT / package).rglob("*.py"):
+        own = path.relative_to(ROOT / package).parts[0].removesuffix(".py")
+        found.add(own)
         if own not in rooms:
             continue
         for node in ast.walk(ast.parse(path.read_text())):
             module = (isinstance(node, ast.ImportFrom) and node.module) or ""
-            if module.startswith("nri_policy.cluster."):
+            if module.startswith(f"nri_policy.{package}."):
                 other = module.split(".")[2]
                 assert other == own or rooms[other] > rooms[own], f"{path} imports {module}"
+    assert rooms.keys() <= found
+    if package == "engine":
+        assert found - rooms.keys() == {"__init__"}, "each module of the engine has a row"
 
 
 def test_who_reads_the_node_reads_a_view() -> None:
