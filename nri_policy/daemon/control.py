@@ -324,6 +324,7 @@ class Control:
         except ValueError as error:
             await context.abort(grpc.StatusCode.INVALID_ARGUMENT, str(error))
         found = {} if event is None else await self._what_if.observe_unpinned()
+        before = self._node.view
         trial = WhatIf(
             self._node.fork(),
             most=request.most,
@@ -339,7 +340,15 @@ class Control:
         for name, newcomer in result.newcomers.items():
             newcomers[name] = newcomer_report(newcomer)
             await asyncio.sleep(0)
-        return _document(what_if_report(result, newcomers))
+        tunables = await asyncio.to_thread(self._tuner_link.preview, before, trial.view)
+        unmet = (f"{name}: {text}" for name in newcomers for text in tunables.unmet.get(name, ()))
+        return _document(
+            replace(
+                what_if_report(result, newcomers),
+                warnings=(*result.warnings, *unmet),
+                tunables=tunables.changes,
+            )
+        )
 
     async def _parse_question(
         self, request: pb.WhatIfRequest

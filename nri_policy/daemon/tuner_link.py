@@ -12,6 +12,8 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import NoReturn, Protocol
 
+from msgspec import Struct
+
 from nri_policy.engine.event import Event
 from nri_policy.foundation.clock import Clock
 from nri_policy.foundation.wording import some
@@ -30,8 +32,9 @@ from nri_policy.node import (
     wish_interrupts,
 )
 from nri_policy.pools.capacity import CapacityError
+from nri_policy.report import TunableChange
 from nri_policy.settings import RDT, Audit, Settings
-from nri_policy.tuning.cpu_classes import find_faults, find_wishes
+from nri_policy.tuning.cpu_classes import Wishes, find_faults, find_wishes
 from nri_policy.tuning.decision import State
 from nri_policy.tuning.interrupts import InterruptWishes
 from nri_policy.tuning.items import Desired, Item, Kind, Wish
@@ -69,6 +72,13 @@ def check_hardware(settings: Settings, root: Path, machine: Machine) -> tuple[st
         if each.fatal:
             raise CapacityError(f"{each.path}: {each.text}")
     return tuple(f"{each.path}: {each.text}" for each in faults)
+
+
+class TunablesPreview(Struct, frozen=True, kw_only=True):
+    """What pods or settings would change."""
+
+    changes: Mapping[str, TunableChange]  # by item
+    unmet: Mapping[str, tuple[str, ...]]  # by container, what it would do without, and why
 
 
 class TunerLink:
@@ -126,12 +136,9 @@ class TunerLink:
     def inform(self) -> None:
         """Tell the tuner what must be set now, and learn how that is; for any thread."""
         view = self._node.view
-        wishes = find_wishes(
-            assign_cpus(view),
-            self._power(view),
-            [each.cpus for each in view.layout.machine.packages],
-        )
-        interrupts = self._wish_interrupts(view)
+        if uses_interrupts(view) and not self.tunables:  # another daemon may have had some changed
+            self._send(None, repair=False)
+        wishes, interrupts = self._find_wishes(view)
         self.unmet, self.unmet_interrupts = wishes.unmet, interrupts.unmet
         settings = view.layout.settings
         groups = self._groups(settings.control.rdt)
@@ -139,6 +146,41 @@ class TunerLink:
         self._desired, repair = desired, settings.audit is Audit.REPAIR
         if (desired, repair) != self._in_force or self._clock.now() >= self._due:
             self._send(desired, repair=repair)
+
+    def _find_wishes(self, view: NodeView) -> tuple[Wishes, InterruptWishes]:
+        """Return the wishes for CPUs, and those for interrupts from their original values."""
+        wishes = find_wishes(
+            assign_cpus(view),
+            self._power(view),
+            [each.cpus for each in view.layout.machine.packages],
+        )
+        if not uses_interrupts(view):
+            return wishes, InterruptWishes(items={}, unmet={})
+        originals = {
+            item: each.original for item, each in self.tunables.items() if each.original is not None
+        }
+        found = read_interrupts(self._root, list_devices(view))
+        return wishes, wish_interrupts(view, found, originals)
+
+    def preview(self, before: NodeView, after: NodeView) -> TunablesPreview:
+        """Return which tunables of CPUs and interrupts differ between two views; for any thread."""
+        old, new = self._find_wishes(before), self._find_wishes(after)
+        was, would = ({**cpus.items, **irqs.items} for cpus, irqs in (old, new))
+        changes = {}
+        for item in sorted(was.keys() | would.keys()):
+            old_wish, new_wish = was.get(item), would.get(item)
+            change = TunableChange(
+                before=old_wish.value if old_wish else None,
+                after=new_wish.value if new_wish else None,
+                origin=new_wish.origin if new_wish else (),
+            )
+            if change.before != change.after:
+                changes[str(item)] = change
+        unmet = {
+            name: (*new[0].unmet.get(name, ()), *new[1].unmet.get(name, ()))
+            for name in new[0].unmet.keys() | new[1].unmet.keys()
+        }
+        return TunablesPreview(changes=changes, unmet=unmet)
 
     def _groups(self, given: RDT) -> dict[Item, Wish]:
         """Return the groups of resctrl that the settings need; not those of somebody else."""
@@ -193,18 +235,6 @@ class TunerLink:
                 self._in_force, self._due = (desired, repair), self._clock.now() + PERIOD
         self.tunables = {each.item: each for each in reply.tunables}
         self.writes = {(each.kind, each.result): each.count for each in reply.writes}
-
-    def _wish_interrupts(self, view: NodeView) -> InterruptWishes:
-        """Return the wishes for the interrupts that there are now, from their original values."""
-        if not uses_interrupts(view):
-            return InterruptWishes(items={}, unmet={})
-        if not self.tunables:  # another daemon may have had some changed
-            self._send(None, repair=False)
-        originals = {
-            item: each.original for item, each in self.tunables.items() if each.original is not None
-        }
-        found = read_interrupts(self._root, list_devices(view))
-        return wish_interrupts(view, found, originals)
 
     def _power(self, view: NodeView) -> Power:
         """Return what can be set; it is read again when the machine has changed."""

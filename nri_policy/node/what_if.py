@@ -208,9 +208,14 @@ class WhatIf:
             )
         )
 
+    @property
+    def view(self) -> NodeView:
+        """The node as it would be."""
+        return view_of(self._engine)
+
     def result(self) -> WhatIfResult:
         """Return the results so far."""
-        view, newcomers = view_of(self._engine), {}
+        view, newcomers = self.view, {}
         placed, settings = view.by_name(), view.layout.settings
         unset = describe_unset(pin_cpu=settings.pin_cpu, pin_memory=settings.pin_memory)
         for name, each in self._newcomers.items():

@@ -68,6 +68,7 @@ from nri_policy.report.status import PublicationReport, StatusReport
 from nri_policy.report.what_if import (
     NewSettingsReport,
     TriedReport,
+    TunableChange,
     TwoHoldings,
     WhatIfReport,
     newcomer_report,
@@ -119,6 +120,7 @@ __all__ = [
     "StatusReport",
     "TopologyReport",
     "TriedReport",
+    "TunableChange",
     "TwoFates",
     "TwoHoldings",
     "Value",

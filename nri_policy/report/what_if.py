@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 from msgspec import Struct, structs
 
 from nri_policy.engine.explanation import DecisionKind, Explanation
@@ -38,7 +40,15 @@ class TwoHoldings(Struct, frozen=True, kw_only=True):
     after: HeldResources
 
 
-class WhatIfReport(Struct, frozen=True, kw_only=True):
+class TunableChange(Struct, frozen=True, kw_only=True):
+    """The value of a kernel tunable, and the one that it would have; None: its original."""
+
+    before: str | None
+    after: str | None
+    origin: tuple[str, ...] = ()  # what would ask for it: containers, settings
+
+
+class WhatIfReport(Struct, frozen=True, kw_only=True, omit_defaults=True):
     """What would be."""
 
     fits: bool  # all pods do, and the settings would be accepted
@@ -48,6 +58,7 @@ class WhatIfReport(Struct, frozen=True, kw_only=True):
     changes: dict[str, TwoHoldings]  # of the containers that are there
     warnings: tuple[str, ...]
     notes: tuple[str, ...]
+    tunables: Mapping[str, TunableChange] = {}  # of CPUs and interrupts that would change, by item
 
 
 def what_if_report(result: WhatIfResult, newcomers: dict[str, TriedReport]) -> WhatIfReport:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from itertools import islice
 from pathlib import Path
 from typing import IO, Any, TextIO
 
@@ -36,6 +37,7 @@ from nri_policy.report import (
     Misfit,
     NewSettingsReport,
     TriedReport,
+    TunableChange,
     TwoHoldings,
     WhatIfReport,
 )
@@ -49,6 +51,7 @@ _MOST_REPLICAS = 1000
 _WHOLE = 1000  # milli-CPU: requests from here on can get exclusive CPUs
 
 _MAX = 0
+_ORIGINAL = "the original"
 _HEADINGS = tuple(heading for heading in HEADINGS if heading != "class")
 
 
@@ -273,6 +276,10 @@ def _consequences(report: WhatIfReport, placed: int) -> Iterator[RenderableType]
     yield Text(_consequence(report, placed), style="bold cyan" if report.changes else "")
     if report.changes:
         yield _changes(report.changes)
+    if report.tunables:
+        number = counted(len(report.tunables), "kernel tunable")
+        yield Text(f"\n{number} would change (see nri-policy tunables):")
+        yield _tunables(report.tunables)
 
 
 def _sentences(report: WhatIfReport) -> Iterator[str]:
@@ -383,6 +390,16 @@ def _changes(changes: Mapping[str, TwoHoldings]) -> Columns:
         ):
             cells = [cpu_list(held.cpus), cpu_list(held.mems), path(held.pool or "-")]
             table.add_row(whose, when, *cells, *([_limits(held)] if limited else []))
+    return table
+
+
+def _tunables(changes: Mapping[str, TunableChange]) -> Columns:
+    table = Columns("item", "before", "after", "for", dispensable=("for",))
+    for item, each in islice(changes.items(), _MOST_ROWS):
+        values = [_ORIGINAL if value is None else value for value in (each.before, each.after)]
+        table.add_row(Text(item), *map(Text, values), Text(", ".join(map(short, each.origin))))
+    if len(changes) > _MOST_ROWS:
+        table.add_row(Text(f"… {len(changes) - _MOST_ROWS} more: see -o json", style="dim"))
     return table
 
 

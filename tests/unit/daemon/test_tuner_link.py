@@ -43,6 +43,7 @@ SPEC: dict[str, Any] = {
     ],
 }
 FAST = {f"{KEY}/pod": "fast"}
+WEB = ["default/web/main"]
 GOVERNOR = "cpufreq/policy1/scaling_governor"
 
 
@@ -249,6 +250,41 @@ def test_without_a_tuner_explain_and_status_say_what_is_not_set(host: Host) -> N
             up.daemon.tuner_link.inform()
             text = await asyncio.to_thread(shown, up, "status")
             assert re.search(r"^tunables +\d+ ok: see tunables$", text, re.MULTILINE)
+
+    run(test)
+
+
+def test_what_if_shows_the_tunables_that_would_change(host: Host, tmp_path: Path) -> None:
+    manifest = {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "web", "annotations": FAST}}
+    limits = {"cpu": 1, "memory": "1Gi"}
+    manifest["spec"] = {"containers": [{"name": "main", "resources": {"limits": limits}}]}
+    path = tmp_path / "pod.json"
+    path.write_text(json.dumps(manifest))
+
+    async def test() -> None:
+        async with host.serving() as up:
+            up.daemon.tuner_link.inform()
+            before = host.cpus.texts()
+            text = await asyncio.to_thread(shown, up, "what-if", "-f", str(path), "-o", "json")
+            assert json.loads(text)["tunables"] == {
+                "cpu/1/resume_latency": {"before": None, "after": "2", "origin": WEB},
+                "cpufreq/1/governor": {"before": None, "after": "performance", "origin": WEB},
+                "cpufreq/1/max_freq": {"before": "2400000", "after": None, "origin": []},
+                "cpufreq/1/min_freq": {"before": None, "after": "3600000", "origin": WEB},
+            }
+            text = await asyncio.to_thread(shown, up, "what-if", "-f", str(path))
+            assert "4 kernel tunables would change" in text
+            assert re.search(r"cpufreq/1/governor +the original +performance +web/main", text)
+            assert host.cpus.texts() == before, "it only shows them"
+            with (tmp_path / "other.yaml").open("w") as file:
+                kind = {"apiVersion": "config.nri/v1alpha1", "kind": "TopologyAwarePolicy"}
+                json.dump({**kind, "spec": SPEC | {"sharedPoolCPUClass": "eager"}}, file)
+            text = await asyncio.to_thread(
+                shown, up, "what-if", "--settings", file.name, "-o", "json"
+            )
+            changes = json.loads(text)["tunables"]
+            assert changes["cpufreq/1/max_freq"]["after"] is None
+            assert changes["cpufreq/1/epp"]["origin"] == ["sharedPoolCPUClass"]
 
     run(test)
 
