@@ -39,6 +39,8 @@ from nri_policy.foundation.cpuset import CPUSet
 from nri_policy.foundation.yamltext import MAX_SIZE
 from nri_policy.hardware.discovery import discover
 from nri_policy.hardware.machine import Machine
+from nri_policy.hardware.power import Power, power_of
+from nri_policy.hardware.resctrl import Resctrl, resctrl_of
 from nri_policy.hardware.sysfs import TopologyError
 from nri_policy.kubelet.pod_resources import pod_resources_socket
 from nri_policy.nri.versions import Runtime
@@ -75,6 +77,7 @@ class Kernel(Struct, frozen=True, kw_only=True):
     scopes: bool = False  # whether systemd makes the pods' cgroups
     own_processes: bool = False  # whether we see other processes' ids than the host does
     udev: bool = True  # whether udev's database is there
+    resctrl: bool = False  # whether it can be mounted: kernel and processor have it
 
 
 class FolderFacts(Struct, frozen=True, kw_only=True):
@@ -119,6 +122,8 @@ class Facts(Struct, frozen=True, kw_only=True):
     settings_file: bool = True  # whether it is there
     kernel: Kernel | None = None
     equipment: Equipment | None = None  # what classes rest on
+    power: Power | None = None  # what CPU classes can set
+    resctrl: Resctrl | None = None  # None: it is not mounted
     state: FolderFacts | None = None
     daemon: StatusReport | str | None = None  # a text: why it does not answer
     cluster: Access | None = None
@@ -155,6 +160,8 @@ def gather(where: Where, *, patience: float = PATIENCE) -> Facts:
         "settings_file": where.config.exists,
         "kernel": lambda: _kernel(host),
         "equipment": lambda: equipment_of(where.host_root, oci_runtime(where.host_root)),
+        "power": lambda: _power(where),
+        "resctrl": lambda: resctrl_of(where.host_root),
         "state": lambda: _folder(where.state_dir),
         "daemon": lambda: _daemon(where.control_socket),
         "cluster": lambda: access_to(where.kubeconfig, where.node_name),
@@ -259,7 +266,13 @@ def _kernel(host: Host) -> Kernel:
         scopes=host.has("/sys/fs/cgroup/kubepods.slice"),
         own_processes=has_own_ids(host),
         udev=bool(host.names(UDEV)),
+        resctrl="resctrl" in (host.read("/proc/filesystems") or "").split(),
     )
+
+
+def _power(where: Where) -> Power | None:
+    machine = _machine(where)
+    return power_of(where.host_root, machine) if isinstance(machine, Machine) else None
 
 
 def _folder(path: Path) -> FolderFacts:

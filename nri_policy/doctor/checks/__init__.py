@@ -8,7 +8,15 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 
 from nri_policy.doctor.checks.daemon import api_server, readiness, settings, status
-from nri_policy.doctor.checks.host import classes, kernel, partitions, rights, tuning, unreadable
+from nri_policy.doctor.checks.host import (
+    classes,
+    kernel,
+    partitions,
+    rdt,
+    rights,
+    tuning,
+    unreadable,
+)
 from nri_policy.doctor.checks.kubelet import dra, managers, pod_resources, reserved
 from nri_policy.doctor.checks.runtime import cgroups, nri, plugins, version
 from nri_policy.doctor.facts import Facts
@@ -26,6 +34,7 @@ CHECKS: tuple[Callable[[Facts], Iterator[Finding]], ...] = (
     kernel.check,
     classes.check,
     tuning.check,
+    rdt.check,
     partitions.check,
     pod_resources.check,
     dra.check,

@@ -18,11 +18,14 @@ from nri_policy.doctor.facts import FolderFacts, gather
 from nri_policy.doctor.finding import Verdict
 from nri_policy.doctor.host import Host
 from nri_policy.doctor.pod_resources import assigned_resources, has_cpu_manager
+from nri_policy.doctor.sockets import runtime
 from nri_policy.foundation.cpuset import EMPTY, CPUSet
 from nri_policy.hardware.machine import Machine
 from nri_policy.nrt.publisher import Trouble
 from nri_policy.report import PublicationReport, StatusReport
 from nri_policy.settings import ReloadResult
+from tests.support.fake_cpus import two_kinds
+from tests.support.fake_resctrl import FakeResctrl
 from tests.unit.doctor.hosts import CONTAINERD, Made, served, verdicts, worst
 from tests.unit.kubelet.kubelet import Kubelet, entry, resources, serving
 
@@ -752,3 +755,62 @@ def test_a_node_may_have_all_its_settings_from_the_cluster(made: Made) -> None:
     assert "the daemon has settings from the cluster" in str(found)
     alone = verdicts(examine(replace(facts, cluster=Access(), daemon="no answer")), "settings")
     assert worst(alone, "cannot be read") is Verdict.ERROR
+
+
+def test_the_doctor_says_what_resctrl_has_here(made: Made) -> None:
+    partition = {"l3Allocation": {"all": {"unified": "100%"}}, "classes": {"gold": {}}}
+    control = {"rdt": {"enable": True, "partitions": {"all": partition}}}
+    none = "no RDT classes: this kernel or processor has no resctrl"
+    made.settings()
+    assert made.found("rdt") == {none: Verdict.NOTE}
+    made.settings(control=control)
+    assert made.found("rdt") == {none: Verdict.WARNING}
+    made.write("proc/filesystems", "nodev\tsysfs\nnodev\tresctrl\n")
+    unmounted = "resctrl, which RDT classes need, is not mounted"
+    assert made.found("rdt") == {unmounted: Verdict.WARNING}
+    resctrl = FakeResctrl(made.root, caches={"L2": 8, "L3": 20}, closids=4)
+    there = (
+        "resctrl is mounted: it has 2 L2 caches of 8 ways, 2 L3 caches of 20 ways,"
+        " memory bandwidth in %, for at most 3 groups"
+    )
+    assert made.found("rdt") == {there: Verdict.OK}
+    resctrl.mkdir("gold")
+    resctrl.mkdir("theirs")
+    foreign = "groups of resctrl that the settings do not define stay as they are: theirs"
+    assert made.found("rdt") == {there: Verdict.OK, foreign: Verdict.NOTE}
+    partition["classes"] = {name: {} for name in ("gold", "theirs", "c", "d")}
+    made.settings(control=control)
+    fault = "control.rdt.partitions: 4 classes: this machine can have 3 groups"
+    assert made.found("rdt") == {there: Verdict.OK, fault: Verdict.ERROR}
+    made.settings()
+    assert made.found("rdt") == {there: Verdict.NOTE}
+
+
+def test_memory_bandwidth_alone_can_be_shared(made: Made) -> None:
+    made.settings(control={"rdt": {"enable": True}})
+    FakeResctrl(made.root, caches={"L3CODE": 20, "L3DATA": 20}, ids=[0], mbps=True)
+    (found,) = made.found("rdt")
+    assert "1 L3 cache of 20 ways for code and data each, memory bandwidth in MBps" in found
+
+
+def test_the_doctor_finds_cpu_classes_that_the_machine_cannot_have(made: Made) -> None:
+    two_kinds(made.root)
+    given = {"name": "calm", "freqGovernor": "ondemand"}
+    made.settings(cpuClasses=[given], sharedPoolCPUClass="calm")
+    assert worst(made.found("settings"), "'ondemand' is not a governor of CPUs") is Verdict.ERROR
+    made.settings(cpuClasses=[given | {"optional": True}], sharedPoolCPUClass="calm")
+    assert worst(made.found("settings"), "'ondemand' is not a governor of CPUs") is Verdict.NOTE
+
+
+def test_cri_o_serves_its_annotations_itself_and_needs_no_tuner_for_them(made: Made) -> None:
+    made.write("proc/7/cmdline", "/usr/bin/crio\0")
+    made.settings(crioAnnotationNamespaces=["telco-*"])
+    facts = made.facts()
+    crio = replace(facts, runtimes=replace(facts.runtimes, answered=runtime("cri-o", "1.36.3")))
+    found = (
+        "CRI-O serves the annotations of crio.io itself: this policy leaves them alone, and"
+        " crioAnnotationNamespaces has no effect"
+    )
+    assert verdicts(examine(crio), "tuning") == {found: Verdict.NOTE}
+    missing = "no tuner runs, which these settings need: crioAnnotationNamespaces"
+    assert verdicts(examine(facts), "tuning") == {missing: Verdict.WARNING}

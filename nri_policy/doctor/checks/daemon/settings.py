@@ -9,9 +9,11 @@ from nri_policy.doctor.finding import Finding, Verdict
 from nri_policy.engine.state.layout import layout_of
 from nri_policy.foundation.wording import counted
 from nri_policy.hardware.machine import Machine
+from nri_policy.hardware.power import Power
 from nri_policy.pools.capacity import CapacityError
 from nri_policy.report import StatusReport
-from nri_policy.settings import Preserve, SettingsError
+from nri_policy.settings import Preserve, Settings, SettingsError
+from nri_policy.tuning.cpu_classes import find_faults
 
 
 def check(facts: Facts) -> Iterator[Finding]:
@@ -36,6 +38,7 @@ def check(facts: Facts) -> Iterator[Finding]:
         yield Finding("settings", Verdict.NOTE, found, remedy)
     if not isinstance(facts.machine, Machine):
         return
+    yield from _judge_cpu_classes(facts.settings, facts.power or Power())
     try:
         layout = layout_of(facts.machine, facts.settings)
     except CapacityError as error:
@@ -51,6 +54,17 @@ def check(facts: Facts) -> Iterator[Finding]:
         reserved = f"CPUs {layout.capacity.reserved} reserved"
         found = f"{facts.settings.origin} fits this machine: {pools}, {reserved}"
         yield Finding("settings", Verdict.OK, found)
+
+
+def _judge_cpu_classes(settings: Settings, power: Power) -> Iterator[Finding]:
+    """Yield what CPU classes ask for that the machine does not have."""
+    for fault in find_faults(settings.cpu_classes, power):
+        text = f"{fault.path}: {fault.text}"
+        if fault.fatal:
+            remedy = "change it, or give the class `optional: true`: the daemon refuses it"
+            yield Finding("settings", Verdict.ERROR, text, remedy)
+        else:
+            yield Finding("settings", Verdict.NOTE, text)
 
 
 def _unusable(facts: Facts, error: SettingsError) -> Iterator[Finding]:

@@ -1,4 +1,4 @@
-"""Whether a tuner runs for what the settings have set, and whether irqbalance works against it."""
+"""Whether a tuner runs for what the settings have set, and what else sets the same values."""
 
 from __future__ import annotations
 
@@ -22,7 +22,14 @@ def check(facts: Facts) -> Iterator[Finding]:
     wanted = ["isolateInterrupts"] * isolates + ["cpuClasses"] * bool(settings.cpu_classes)
     rdt = settings.control.rdt
     wanted += ["control.rdt.partitions"] * (rdt.enable and bool(rdt.partitions))
-    wanted += ["crioAnnotationNamespaces"] * bool(settings.crio_annotation_namespaces)
+    crio = facts.talker is not None and facts.talker.serves_crio_annotations
+    if settings.crio_annotation_namespaces and not crio:
+        wanted.append("crioAnnotationNamespaces")
+    if crio:
+        found = "CRI-O serves the annotations of crio.io itself: this policy leaves them alone"
+        unused = ", and crioAnnotationNamespaces has no effect"
+        found += unused * bool(settings.crio_annotation_namespaces)
+        yield Finding("tuning", Verdict.NOTE, found)
     tuned = any(_is_tuner(each) for each in facts.processes)
     if wanted and not tuned:
         found = f"no tuner runs, which these settings need: {', '.join(wanted)}"
