@@ -13,6 +13,7 @@ from statistics import mean
 
 from nri_policy.cluster.engine.engine import Engine
 from nri_policy.cluster.groups.queue import Queue
+from nri_policy.cluster.groups.table import GroupTable
 from nri_policy.cluster.objects.metadata import Key
 from nri_policy.cluster.objects.priority import PriorityClasses
 from nri_policy.cluster.objects.settings import read_settings
@@ -34,17 +35,17 @@ WEEK = (
 MANY = "jobs:1500 for:4d" + WEEK[WEEK.index(";") :]
 
 
-class _FirstQueue(Queue[Key]):
+class _FirstQueue(Queue):
     """Nobody is tried behind a group that has waited its time."""
 
     now = timeout = 0.0
 
     def due(self) -> Iterator[Key]:
-        for key, waiting in self._in_order():
-            if waiting.tried != self._change:
+        for key, place in self._in_order():
+            if place.tried != self._change:
                 yield key
-            waits = waiting.refused and not waiting.hopeless
-            if key in self._waiting and waits and self.now >= waiting.since + self.timeout:
+            waits = place.refused and not place.hopeless
+            if key in self and waits and self.now >= place.since + self.timeout:
                 return
 
 
@@ -53,7 +54,7 @@ class _FirstEdition(Simulation):
 
     def __init__(self, engine: Engine, cluster: Cluster, classes: PriorityClasses) -> None:
         super().__init__(engine, cluster, classes)
-        self._queue = _FirstQueue()
+        self._queue = _FirstQueue(GroupTable())
         self._queue.timeout = engine.settings.groups.timeout
         self._waiting.queue = self._queue
         self._waiting.hold = lambda *_: None  # type: ignore[method-assign]

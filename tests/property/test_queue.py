@@ -9,7 +9,8 @@ from typing import Any
 from msgspec.structs import replace
 
 from nri_policy.cluster.engine.engine import Engine
-from nri_policy.cluster.groups.queue import Rank
+from nri_policy.cluster.groups.record import Rank
+from nri_policy.cluster.groups.table import GroupTable
 from nri_policy.cluster.groups.waiting import WaitingGroups, topology_name
 from nri_policy.cluster.objects.group import PlacementGroup, hosts_of, read_group
 from nri_policy.cluster.objects.metadata import Key
@@ -54,7 +55,7 @@ class Play:
         self.cluster = Cluster()
         self.engine = Engine(read_settings(settings("rack", HOSTNAME)), self.cluster.view)
         self.cluster.follow(self.engine)
-        self.waiting = WaitingGroups(self.engine)
+        self.waiting = WaitingGroups(self.engine, GroupTable())
         for at in range(HOSTS):
             self.set_node(f"h{at:02}")
         for key, each in self.groups.items():

@@ -7,6 +7,7 @@ import random
 import msgspec
 
 from nri_policy.cluster.engine.engine import Engine
+from nri_policy.cluster.groups.table import GroupTable
 from nri_policy.cluster.groups.waiting import WaitingGroups
 from nri_policy.cluster.objects.group import (
     GroupStatus,
@@ -55,7 +56,7 @@ class CrowdedCluster:
         self.cluster = Cluster()
         self.engine = Engine(self.settings, self.cluster.view)
         self.cluster.follow(self.engine)
-        self.waiting = WaitingGroups(self.engine)
+        self.waiting = WaitingGroups(self.engine, GroupTable())
         for node in self.nodes:
             self.set_node(node)
         for key, group in self.groups.items():

@@ -58,7 +58,7 @@ class Attempts:
         changes: PodChanges,
         date: Callable[[], float],
     ) -> None:
-        self.waiting = WaitingGroups(engine)
+        self.waiting = WaitingGroups(engine, groups)
         self.queue = self.waiting.queue
         self.statistics = GroupStatistics()
         self._now = now

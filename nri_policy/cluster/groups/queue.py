@@ -10,52 +10,40 @@ holder, and is not tried again before nodes or lasting pods change. The caller p
 
 from __future__ import annotations
 
-from collections.abc import Collection, Hashable, Iterator
-from dataclasses import dataclass
+from collections.abc import Collection, Iterator
 from datetime import datetime
 from math import inf
-from typing import Generic, TypeVar
+from typing import Any
 
-GroupKey = TypeVar("GroupKey", bound=Hashable)
-Rank = tuple[int, bool, str, float]  # lower goes first
+from msgspec.structs import replace
+
+from nri_policy.cluster.groups.record import Place, Rank
+from nri_policy.cluster.groups.table import GroupTable
+from nri_policy.cluster.objects.metadata import Key
+
 PAUSE = 600.0  # seconds between the first hold of a group and its next one; doubled each time
 MAX_PAUSE = 43_200.0  # seconds
 
 
-@dataclass(slots=True)
-class _Waiting:
-    rank: Rank
-    since: float  # from when on it waits
-    topology: str
-    holds: bool  # whatever it has waited
-    ended: int  # holds, without a place
-    paused_until: float  # it holds no hosts before
-    tried: int = -1  # change number at the last attempt
-    refused: bool = False
-    hopeless: bool = False
-    barred: bool = False  # no hosts could hold this group
-    final: bool = False  # nothing helps that becomes free
+class Queue:
+    """The order of the groups that wait."""
 
-
-class Queue(Generic[GroupKey]):
-    """Groups that wait, by key."""
-
-    def __init__(self) -> None:
-        self._waiting: dict[GroupKey, _Waiting] = {}
+    def __init__(self, groups: GroupTable) -> None:
+        self._groups = groups
         self._change = 0
 
     def __len__(self) -> int:
-        return len(self._waiting)
+        return len(self._groups.waiting)
 
-    def __contains__(self, key: GroupKey) -> bool:
-        return key in self._waiting
+    def __contains__(self, key: Key) -> bool:
+        return key in self._groups.waiting
 
-    def __iter__(self) -> Iterator[GroupKey]:
-        return iter(self._waiting)
+    def __iter__(self) -> Iterator[Key]:
+        return iter(self._groups.waiting)
 
     def put(  # noqa: PLR0913 - keywords: of what the queue knows nothing else
         self,
-        key: GroupKey,
+        key: Key,
         priority: int,
         since: float,
         created: str = "",
@@ -73,24 +61,25 @@ class Queue(Generic[GroupKey]):
         found it no place, and it holds none before *paused_until*.
         """
         rank = (-priority, not runs, created, since)
-        self._waiting[key] = _Waiting(rank, since, topology, holds, ended, paused_until)
+        place = Place(rank, since, topology, holds, ended, paused_until)
+        self._groups.update(key, place=place)
 
-    def prioritize(self, key: GroupKey, priority: int) -> None:
+    def prioritize(self, key: Key, priority: int) -> None:
         """Take in the priority of a group: if it waits, it moves, and all are tried again."""
-        found = self._waiting.get(key)
-        if found is not None and found.rank[0] != -priority:
-            found.rank = (-priority, *found.rank[1:])
+        place = self._groups[key].place
+        if place is not None and place.rank[0] != -priority:
+            self._update(key, rank=(-priority, *place.rank[1:]))
             self.note_change()
 
-    def note_edit(self, key: GroupKey) -> None:
+    def note_edit(self, key: Key) -> None:
         """Retry a waiting group, because its request changed."""
-        found = self._waiting.get(key)
-        if found is not None:
-            found.tried, found.final, found.barred = -1, False, False
+        if key in self:
+            self._update(key, tried=-1, final=False, barred=False)
 
-    def remove(self, key: GroupKey) -> None:
+    def remove(self, key: Key) -> None:
         """Forget a group, if it waits."""
-        self._waiting.pop(key, None)
+        if key in self:
+            self._groups.update(key, place=None)
 
     def note_change(self) -> None:
         """Note that a group may fit now."""
@@ -98,42 +87,42 @@ class Queue(Generic[GroupKey]):
 
     def note_new_cluster(self) -> None:
         """Note that nodes or lasting pods changed: final refusals are void."""
-        for each in self._waiting.values():
-            each.final = each.barred = False
+        for key, place in [*self._places()]:
+            if place.final or place.barred:
+                self._update(key, final=False, barred=False)
         self.note_change()
 
     def note_refusal(
-        self, key: GroupKey, *, hopeless: bool, holds: bool = False, final: bool = False
+        self, key: Key, *, hopeless: bool, holds: bool = False, final: bool = False
     ) -> None:
         """Record that a group did not fit; no hosts are reserved for a *hopeless* group.
 
         With *holds*, the group becomes a holder, because victims of preemption leave. A *final*
         refusal lasts until nodes or lasting pods change.
         """
-        found = self._waiting[key]
-        found.tried, found.refused, found.final = self._change, True, final
-        found.hopeless, found.holds = hopeless, holds or (found.holds and not hopeless)
+        holds = holds or (self._groups[key].waits().holds and not hopeless)
+        tried = self._change
+        self._update(key, tried=tried, refused=True, final=final, hopeless=hopeless, holds=holds)
 
-    def bar(self, key: GroupKey) -> None:
+    def bar(self, key: Key) -> None:
         """Reserve no hosts for a group until nodes or lasting pods change."""
-        self._waiting[key].barred = True
+        self._update(key, barred=True)
 
-    def pause(self, key: GroupKey, now: float) -> None:
+    def pause(self, key: Key, now: float) -> None:
         """End the hold of a group without a place, and delay its next hold."""
-        found = self._waiting[key]
-        found.holds = False
-        found.paused_until = now + min(PAUSE * 2.0 ** min(found.ended, 20), MAX_PAUSE)
-        found.ended += 1
+        ended = self._groups[key].waits().ended
+        until = now + min(PAUSE * 2.0 ** min(ended, 20), MAX_PAUSE)
+        self._update(key, holds=False, paused_until=until, ended=ended + 1)
         self.note_change()
 
-    def pauses(self, key: GroupKey) -> tuple[int, float]:
+    def pauses(self, key: Key) -> tuple[int, float]:
         """Return how many holds of a group ended without a place, and when it may hold again."""
-        found = self._waiting[key]
-        return found.ended, found.paused_until
+        place = self._groups[key].waits()
+        return place.ended, place.paused_until
 
     def end_of_pause(self, now: float) -> float:
         """Return when the next group may hold again."""
-        times = (each.paused_until for each in self._waiting.values())
+        times = (place.paused_until for _, place in self._places())
         return min((each for each in times if each > now), default=inf)
 
     @property
@@ -141,17 +130,17 @@ class Queue(Generic[GroupKey]):
         """The number of the latest change that could make a group fit."""
         return self._change
 
-    def rank(self, key: GroupKey) -> Rank:
+    def rank(self, key: Key) -> Rank:
         """Return the rank of a group that waits."""
-        return self._waiting[key].rank
+        return self._groups[key].waits().rank
 
-    def due(self) -> Iterator[GroupKey]:
+    def due(self) -> Iterator[Key]:
         """Yield the groups to try, in order; `remove` or `note_refusal` follows each."""
-        for key, waiting in self._in_order():
-            if waiting.tried != self._change and key in self._waiting:
+        for key, place in self._in_order():
+            if place.tried != self._change and key in self:
                 yield key
 
-    def all_due(self) -> Iterator[GroupKey]:
+    def all_due(self) -> Iterator[Key]:
         """Yield the groups to try, as `due` does, until none is left: one may help another."""
         while True:
             before = self._change
@@ -159,42 +148,48 @@ class Queue(Generic[GroupKey]):
             if self._change == before:
                 return
 
-    def holders(
-        self, now: float, timeout: float, current: Collection[GroupKey] = ()
-    ) -> list[GroupKey]:
+    def holders(self, now: float, timeout: float, current: Collection[Key] = ()) -> list[Key]:
         """Return the groups for which hosts are set aside, in order; one of a topology at most.
 
         They have waited *timeout* seconds, or hold already, as the *current* ones do.
         """
-        found: dict[str, tuple[tuple[int, bool, bool, Rank], GroupKey]] = {}
-        for key, waiting in self._waiting.items():
-            if _is_holder(waiting, now, timeout):
-                priority, waits, *_ = waiting.rank
-                order = priority, waits, key not in current, waiting.rank
-                first = found.get(waiting.topology)
+        found: dict[str, tuple[tuple[int, bool, bool, Rank], Key]] = {}
+        for key, place in self._places():
+            if _is_holder(place, now, timeout):
+                priority, waits, *_ = place.rank
+                order = priority, waits, key not in current, place.rank
+                first = found.get(place.topology)
                 if first is None or order < first[0]:
-                    found[waiting.topology] = order, key
+                    found[place.topology] = order, key
         return sorted((key for _, key in found.values()), key=self.rank)
 
-    def seconds_waited(self, key: GroupKey, now: float) -> float:
+    def seconds_waited(self, key: Key, now: float) -> float:
         """Return for how many seconds a group has been waiting."""
-        return now - self._waiting[key].since
+        return now - self._groups[key].waits().since
 
     def oldest(self, now: float) -> float:
         """Return for how many seconds the oldest group has been waiting; 0 if none is."""
-        return max((now - each.since for each in self._waiting.values()), default=0.0)
+        return max((now - place.since for _, place in self._places()), default=0.0)
 
-    def _in_order(self) -> list[tuple[GroupKey, _Waiting]]:
-        some = [each for each in self._waiting.items() if not each[1].final]
+    def _places(self) -> Iterator[tuple[Key, Place]]:
+        for key in self:
+            yield key, self._groups[key].waits()
+
+    def _in_order(self) -> list[tuple[Key, Place]]:
+        some = [each for each in self._places() if not each[1].final]
         return sorted(some, key=lambda each: each[1].rank)
 
+    def _update(self, key: Key, **changed: Any) -> None:
+        """Replace fields of a group's place."""
+        self._groups.update(key, place=replace(self._groups[key].waits(), **changed))
 
-def _is_holder(waiting: _Waiting, now: float, timeout: float) -> bool:
-    if waiting.barred or now < waiting.paused_until:
+
+def _is_holder(place: Place, now: float, timeout: float) -> bool:
+    if place.barred or now < place.paused_until:
         return False
-    if waiting.holds:
+    if place.holds:
         return True
-    return waiting.refused and not waiting.hopeless and now >= waiting.since + timeout
+    return place.refused and not place.hopeless and now >= place.since + timeout
 
 
 def seconds_between(earlier: str, later: str) -> float:

@@ -6,11 +6,14 @@ way: another replica goes on without it.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from functools import partial
 from math import inf
+from types import MappingProxyType
 
 from msgspec import Struct
 
+from nri_policy.cluster.engine.reservation import Occupants
 from nri_policy.cluster.groups.writes import CreateGroup, GroupWrite
 from nri_policy.cluster.objects.group import PlacementGroup
 from nri_policy.foundation.backoff import backoff
@@ -40,6 +43,34 @@ class BackOff(Struct, frozen=True):
 
 
 NO_FAILURE = BackOff()
+NONE: Mapping[str, int] = MappingProxyType({})
+Rank = tuple[int, bool, str, float]  # lower goes first
+
+
+class Place(Struct, frozen=True):
+    """A group's place in the queue."""
+
+    rank: Rank
+    since: float  # from when on it waits
+    topology: str
+    holds: bool  # whatever it has waited
+    ended: int  # holds that found it no place
+    paused_until: float  # it holds no hosts before
+    tried: int = -1  # change number at the last attempt
+    refused: bool = False
+    hopeless: bool = False
+    barred: bool = False  # no hosts could hold this group
+    final: bool = False  # nothing helps that becomes free
+
+
+class Reservation(Struct, frozen=True):
+    """Hosts that are set aside for a group."""
+
+    hosts: tuple[str, ...]
+    since: float
+    progress: float  # when something there had ended last, or more of its pods fitted
+    fitting: int = 0  # of its pods, at most until now
+    occupants: Occupants | None = None  # None until it is first looked at
 
 
 class Group(Struct, frozen=True, kw_only=True):
@@ -53,6 +84,10 @@ class Group(Struct, frozen=True, kw_only=True):
     error: BackOff = NO_FAILURE  # internal errors while it was handled
     look_at: float = inf  # when to look at it again without news
     problem: str = ""  # what it lacks, as the last Event says
+    place: Place | None = None  # None: it does not wait
+    reservation: Reservation | None = None
+    more: Mapping[str, int] = NONE  # pods that it lacks beside its places, by pod set
+    counts_others: bool = False  # it was refused by a rule about where other groups are
 
     def pauses(self, now: float) -> bool:
         """Whether no write is to be sent yet, because the latest ones failed."""
@@ -62,9 +97,17 @@ class Group(Struct, frozen=True, kw_only=True):
         """Whether a write is pending, or paused after a failure."""
         return self.write is not None or self.pauses(now)
 
+    def waits(self) -> Place:
+        """Return the place of a group that waits."""
+        assert self.place is not None, "it waits"
+        return self.place
+
     def check(self) -> None:
         """Assert what must hold of any record."""
         assert self.write is not None or not self.unanswered, "only a pending write is repeated"
         assert self.write is None or isinstance(self.write, CreateGroup) == (self.seen is None), (
             "an object is created while there is none, and changed while there is one"
+        )
+        assert self.place is None or not self.place.final or self.place.hopeless, (
+            "only a group that fits nowhere is refused for good"
         )

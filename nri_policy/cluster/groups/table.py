@@ -29,6 +29,10 @@ class GroupTable:
         self.unanswered: dict[Key, None] = {}
         self.delayed: dict[Key, None] = {}  # to be looked at at a time, without news
         self.evicted: dict[Key, None] = {}  # lost their places; pods may still be there
+        self.waiting: dict[Key, None] = {}  # in the queue
+        self.holding: dict[Key, None] = {}  # with hosts set aside
+        self.growing: dict[Key, None] = {}  # that lack pods beside their places
+        self.counting: dict[Key, None] = {}  # refused by a rule about other groups
         self._on_host: dict[str, dict[Key, None]] = {}  # groups that have places
         self._owned: dict[str, dict[Key, None]] = {}  # by the uid of an owner
 
@@ -56,6 +60,14 @@ class GroupTable:
             _index(self.unanswered, key, on=new.unanswered)
         if new.look_at != old.look_at:
             _index(self.delayed, key, on=new.look_at < inf)
+        if new.place is not old.place:
+            _index(self.waiting, key, on=new.place is not None)
+        if new.reservation is not old.reservation:
+            _index(self.holding, key, on=new.reservation is not None)
+        if new.more is not old.more:
+            _index(self.growing, key, on=bool(new.more))
+        if new.counts_others is not old.counts_others:
+            _index(self.counting, key, on=new.counts_others)
         if new.seen is not old.seen:
             self._index_object(key, old.seen, new.seen)
 

@@ -9,8 +9,6 @@ attempt.
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterator, Mapping
-from dataclasses import dataclass
-from types import MappingProxyType
 
 import msgspec
 from msgspec.structs import replace
@@ -23,7 +21,9 @@ from nri_policy.cluster.engine.reservation import (
     place_of,
 )
 from nri_policy.cluster.engine.room import count_fitting, pods_of
-from nri_policy.cluster.groups.queue import MAX_PAUSE, Queue, Rank
+from nri_policy.cluster.groups.queue import MAX_PAUSE, Queue
+from nri_policy.cluster.groups.record import NONE, Rank, Reservation
+from nri_policy.cluster.groups.table import GroupTable
 from nri_policy.cluster.objects.group import (
     GROUP_LABEL,
     GroupStatus,
@@ -38,31 +38,17 @@ from nri_policy.foundation.wording import counted
 RECONSIDER = 60.0  # seconds until other hosts may take the place of those set aside
 MAX_SHAPES = 1000  # shapes of requests whose lack is remembered
 
-_NONE: Mapping[str, int] = MappingProxyType({})
-
-
-@dataclass(slots=True)
-class _Hold:
-    """Hosts that are set aside for a group."""
-
-    hosts: tuple[str, ...]
-    since: float
-    progress: float  # when something there had ended last, or more of its pods fitted
-    fitting: int = 0  # of its pods, at most until now
-    occupants: Occupants | None = None  # None until it is first seen to
-
 
 class WaitingGroups:
     """The queue of groups, and the hosts that are set aside for some of them."""
 
-    def __init__(self, engine: Engine) -> None:
-        """Place groups in *engine*, which may know nodes already."""
-        self.queue: Queue[Key] = Queue()
+    def __init__(self, engine: Engine, groups: GroupTable) -> None:
+        """Place *groups* in *engine*, which may know nodes already."""
+        self.queue = Queue(groups)
+        self._groups = groups
         self._engine = engine
         self._reservations = Reservations(engine)
         self._generation = engine.generation  # the engine's, when holds were last worked out
-        self._holds: dict[Key, _Hold] = {}  # by holder
-        self._more: dict[Key, Mapping[str, int]] = {}  # pods that groups with places lack
         self.ended = 0  # holds without a place
         self._now = 0.0  # when hosts were last set aside
         self._change = 0  # change number of the queue at the last look for ended pods
@@ -74,7 +60,6 @@ class WaitingGroups:
         self._refused_without: frozenset[str] = frozenset()  # these hosts
         self._counted: dict[tuple[frozenset[str], bytes], GroupStatus] = {}  # see `count_by_zones`
         self._trial, self._trial_without = engine, frozenset[str]()  # see `_without`
-        self._counting: set[Key] = set()  # groups that were refused, and count where others are
 
     def see_cluster(self) -> None:
         """React to changed nodes, zones or settings of the engine."""
@@ -86,38 +71,38 @@ class WaitingGroups:
     def restore(self, key: Key, hosts: tuple[str, ...], since: float) -> None:
         """Restore a reservation from a group's status, perhaps of another leader."""
         if not hosts:
-            self._holds.pop(key, None)
+            self._groups.update(key, reservation=None)
         elif self.reserved(key) != hosts:
-            self._holds[key] = _Hold(hosts, since, self._now)
+            self._groups.update(key, reservation=Reservation(hosts, since, self._now))
             self._checked = False
 
     def reserve(self, key: Key, hosts: tuple[str, ...], now: float) -> None:
         """Set hosts aside for a group for which others leave them."""
-        self._holds[key] = _Hold(hosts, now, now)
+        self._groups.update(key, reservation=Reservation(hosts, now, now))
         self._checked = False
 
     def reserved(self, key: Key) -> tuple[str, ...]:
         """Return the hosts that are set aside for a group."""
-        hold = self._holds.get(key)
+        hold = self._groups[key].reservation
         return () if hold is None else hold.hosts
 
     def held_since(self, key: Key) -> float | None:
         """Return since when hosts are set aside for a group; None if none are."""
-        hold = self._holds.get(key)
+        hold = self._groups[key].reservation
         return None if hold is None else hold.since
 
     def reservations(self) -> Iterator[tuple[Key, Rank, tuple[str, ...]]]:
         """Yield each holder with its rank and its reserved hosts."""
-        for key, hold in self._holds.items():
+        for key in self._groups.holding:
             if key in self.queue:
-                yield key, self.queue.rank(key), hold.hosts
+                yield key, self.queue.rank(key), self.reserved(key)
 
     def next_look(self) -> float:
         """Return when to recompute reservations without news."""
         ends = (
-            each.progress + self._patience(key)
-            for key, each in self._holds.items()
-            if key in self.queue
+            hold.progress + self._patience(key)
+            for key in self._groups.holding
+            if key in self.queue and (hold := self._groups[key].reservation)
         )
         return min((self.queue.end_of_pause(self._now), *ends))
 
@@ -136,16 +121,21 @@ class WaitingGroups:
         self._now = now
         if self._generation != self._engine.generation:
             self._see_change()
-        self._more = {key: each for key, each in self._more.items() if key in self.queue}
+        for key in [key for key in self._groups.growing if key not in self.queue]:
+            self._groups.update(key, more=NONE)
         self._end_stuck(now, find)
         while True:
             timeout = self._engine.settings.groups.timeout
-            holders = self.queue.holders(now, timeout, self._holds)
-            for key in [key for key in self._holds if key not in holders]:
-                del self._holds[key]
+            holders = self.queue.holders(now, timeout, self._groups.holding)
+            for key in [key for key in self._groups.holding if key not in holders]:
+                self._groups.update(key, reservation=None)
                 self.queue.note_change()
             again = now >= self._reconsidered + RECONSIDER
-            if self._checked and len(holders) == len(self._holds) and not (holders and again):
+            if (
+                self._checked
+                and len(holders) == len(self._groups.holding)
+                and not (holders and again)
+            ):
                 return
             self._checked = True
             self._reconsidered = now if again else self._reconsidered
@@ -161,41 +151,47 @@ class WaitingGroups:
         It keeps those that it has, but if *again*, for others where more of its pods fit now than
         ever did on its own.
         """
-        hold, more = self._holds.get(key), self._more.get(key, _NONE)
+        hold, more = self._groups[key].reservation, self._groups[key].more
         hosts = self._reservations.choose(group, () if hold is None else hold.hosts, more)
         if again and hold is not None and hosts is not None:
-            hold.fitting = max(hold.fitting, self._count(key, group, hosts))
+            hold = replace(hold, fitting=max(hold.fitting, self._count(key, group, hosts)))
+            self._groups.update(key, reservation=hold)
             others = self._reservations.choose(group, (), more)
             if others is not None and self._count(key, group, others) > hold.fitting:
                 hosts = others
         if hosts is None:
             self.queue.bar(key)
-            if self._holds.pop(key, None) is not None:
+            if hold is not None:
+                self._groups.update(key, reservation=None)
                 self.queue.note_change()
             return False
         if hold is None or hold.hosts != hosts:
-            hold = self._holds[key] = _Hold(hosts, now if hold is None else hold.since, now)
+            hold = Reservation(hosts, now if hold is None else hold.since, now)
             self.queue.note_change()
         if hold.occupants is None:
-            hold.occupants, hold.progress = Occupants(self._engine, hosts), now
-            hold.fitting = self._count(key, group, hosts)
+            there, fitting = Occupants(self._engine, hosts), self._count(key, group, hosts)
+            hold = replace(hold, occupants=there, progress=now, fitting=fitting)
+            self._groups.update(key, reservation=hold)
         return True
 
     def _end_stuck(self, now: float, find: Callable[[Key], PlacementGroup]) -> None:
         """End the holds that have made no progress: nothing ended there, and no more pods fit."""
         changed, self._change = self.queue.change != self._change, self.queue.change
-        for key, hold in [*self._holds.items()]:
-            if key not in self.queue or hold.occupants is None:
+        for key in [*self._groups.holding]:
+            hold = self._groups[key].reservation
+            if key not in self.queue or hold is None or hold.occupants is None:
                 continue
             if changed and hold.occupants.note_ends():
-                hold.progress = now
+                hold = replace(hold, progress=now)
+                self._groups.update(key, reservation=hold)
             if now < hold.progress + self._patience(key):
                 continue
             fitting = self._count(key, find(key), hold.hosts)
             if fitting > hold.fitting:
-                hold.fitting, hold.progress = fitting, now
+                hold = replace(hold, fitting=fitting, progress=now)
+                self._groups.update(key, reservation=hold)
                 continue
-            del self._holds[key]
+            self._groups.update(key, reservation=None)
             self.queue.pause(key, now)
             self.ended += 1
 
@@ -206,7 +202,7 @@ class WaitingGroups:
     def _lacking(self, key: Key, group: PlacementGroup) -> PlacementGroup:
         if not group.status.assignments:
             return group
-        return lacking_pods(group, self._more.get(key, _NONE))
+        return lacking_pods(group, self._groups[key].more)
 
     def begin_round(self) -> None:
         """Begin a round, in which nothing becomes free: what did not fit is not tried again.
@@ -220,8 +216,8 @@ class WaitingGroups:
         self,
         key: Key,
         group: PlacementGroup,
-        failures: Mapping[str, int] = _NONE,
-        more: Mapping[str, int] = _NONE,
+        failures: Mapping[str, int] = NONE,
+        more: Mapping[str, int] = NONE,
     ) -> GroupStatus:
         """Return the status of a group of the queue if it were placed now, in a round.
 
@@ -232,10 +228,10 @@ class WaitingGroups:
         engine = self._without(aside)
         if more or failures or group.status.assignments or _is_spread(group):
             if more:
-                self._more[key] = more
+                self._groups.update(key, more=more)
             found = engine.place(group, failures, more)
             if not found.assignments and _counts_others(group):
-                self._counting.add(key)
+                self._groups.update(key, counts_others=True)
             return self._seen(key, found)
         if aside != self._refused_without:
             self._refused_without, self._refused = aside, dict(self._hopeless)
@@ -298,7 +294,7 @@ class WaitingGroups:
 
     def standing(self, key: Key, group: PlacementGroup) -> str:
         """Return what is set aside for a group of the queue, or before it; empty if nothing is."""
-        own = self._holds.get(key)
+        own = self._groups[key].reservation
         if own is not None:
             lacking = self._lacking(key, group)
             fits = count_fitting(self._without(self._aside(key)), lacking, own.hosts)
@@ -344,8 +340,10 @@ class WaitingGroups:
 
     def _seen(self, key: Key, found: GroupStatus) -> GroupStatus:
         """Return what came of a group; where it is placed, others may have too large a share."""
-        if found.assignments and self._counting - {key}:
-            self._counting.clear()
+        counting = self._groups.counting
+        if found.assignments and counting.keys() - {key}:
+            for each in [*counting]:
+                self._groups.update(each, counts_others=False)
             self.queue.note_change()
         return found
 

@@ -19,6 +19,7 @@ from msgspec import Struct
 from nri_policy.cluster.engine.engine import Engine
 from nri_policy.cluster.engine.preemption import victims
 from nri_policy.cluster.engine.trial import find_group, fold
+from nri_policy.cluster.groups.table import GroupTable
 from nri_policy.cluster.groups.waiting import WaitingGroups, topology_name
 from nri_policy.cluster.numa.answers import notes_of
 from nri_policy.cluster.objects.assignment import MAX_COUNT, Assignment, Placed, check_count
@@ -84,7 +85,7 @@ class Simulation:
         self._engine = engine
         self._cluster = cluster
         cluster.follow(engine)
-        self._waiting = WaitingGroups(engine)
+        self._waiting = WaitingGroups(engine, GroupTable())
         self._now = 0.0
         self._failed: dict[str, float] = {}  # node -> when
         self._gone: set[str] | None = None  # those for which groups were last looked through

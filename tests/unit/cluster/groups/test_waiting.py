@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from nri_policy.cluster.engine.engine import Engine
+from nri_policy.cluster.groups.table import GroupTable
 from nri_policy.cluster.groups.waiting import WaitingGroups
 from nri_policy.cluster.numa.extender import Verbs
 from nri_policy.cluster.numa.promises import LiveZones
@@ -34,7 +35,7 @@ class Racks:
         self.cluster = Cluster()
         self.engine = Engine(using, self.cluster.view)
         self.cluster.follow(self.engine)
-        self.waiting = WaitingGroups(self.engine)
+        self.waiting = WaitingGroups(self.engine, GroupTable())
         self.groups: dict[tuple[str, str], PlacementGroup] = {}
         for at in range(2 * racks):
             self.set_node(f"h{at}")
