@@ -231,15 +231,6 @@ class Daemon:
                 devices=host.devices,
             )
         )
-        self.reloads = Reloads(
-            self.node,
-            self.events,
-            self.metrics,
-            root=host.root,
-            read=host.load,
-            report=host.report,
-            now=self._now,
-        )
         self.readiness = NodeReadiness(
             host.client,
             host.node_name,
@@ -266,6 +257,16 @@ class Daemon:
             synchronized=self.synchronized,
             groups_changed=host.groups_changed,
             clock=Clock(),
+        )
+        self.reloads = Reloads(
+            self.node,
+            self.events,
+            self.tuner_link,
+            self.metrics,
+            root=host.root,
+            read=host.load,
+            report=host.report,
+            now=self._now,
         )
         self.pod_explanations = PodExplanations(
             host.client,

@@ -12,13 +12,13 @@ from collections.abc import AsyncIterator, Callable
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from pathlib import Path
 
-from nri_policy.daemon.tuner_link import check_hardware
+from nri_policy.daemon.tuner_link import TunerLink, check_hardware
 from nri_policy.engine.event import Reconfigured
 from nri_policy.foundation.refusal import Refused
 from nri_policy.hardware.discovery import discover
 from nri_policy.hardware.machine import Machine
 from nri_policy.hardware.sysfs import TopologyError
-from nri_policy.node import Node
+from nri_policy.node import Node, view_of
 from nri_policy.observability.metrics import Metrics
 from nri_policy.plugin.daemon_events import DaemonEvents
 from nri_policy.settings import ReloadResult, Settings, SettingsError, find_settings
@@ -33,6 +33,7 @@ class Reloads:
         self,
         node: Node,
         events: DaemonEvents,
+        tuner_link: TunerLink,
         metrics: Metrics,
         *,
         root: Path,
@@ -43,6 +44,7 @@ class Reloads:
         """*read* reads the settings again, None: they stay; *root* holds the host's /sys."""
         self._node = node
         self._events = events
+        self._tuner_link = tuner_link
         self._metrics = metrics
         self._root = root
         self.read = read or (lambda: node.view.layout.settings)
@@ -90,13 +92,27 @@ class Reloads:
         machine = self._node.view.layout.machine
         for note in await asyncio.to_thread(check_hardware, settings, self._root, machine):
             log.warning("settings", extra={"note": note})
-        while True:
-            known = self._node.view.layout.machine
-            seen = await self._as_seen_by(settings)
-            if await self._events.reconfigure(
-                settings=settings, machine=seen, instead_of=None if seen is None else known
-            ):
-                return
+        try:
+            while True:
+                known = self._node.view.layout.machine
+                seen = await self._as_seen_by(settings)
+                await self._try_tunables(Reconfigured(settings=settings, machine=seen))
+                if await self._events.reconfigure(
+                    settings=settings, machine=seen, instead_of=None if seen is None else known
+                ):
+                    return
+        except Refused:
+            await asyncio.to_thread(self._tuner_link.inform)  # it may have set values for them
+            raise
+
+    async def _try_tunables(self, event: Reconfigured) -> None:
+        """Set what the containers would need of the kernel with new settings; CapacityError."""
+        trial = self._node.fork()
+        try:
+            trial.handle(event)
+        except Refused:  # the engine itself refuses them next, and records that
+            return
+        await asyncio.to_thread(self._tuner_link.try_settings, view_of(trial))
 
     async def _as_seen_by(self, settings: Settings) -> Machine | None:
         """Return the machine if *settings* want it seen in another way, else None."""

@@ -7,6 +7,7 @@ them, and the originals, while no daemon runs.
 from __future__ import annotations
 
 import asyncio
+import threading
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
@@ -49,14 +50,16 @@ PAUSE = 0.05  # seconds after a decision, for those that come with it
 class Ask(Protocol):
     """Sends the tuner all desired values; None only asks. Raises TunerError."""
 
-    def __call__(self, desired: Desired | None = None, *, repair: bool = False) -> Reply:
-        """Return the tuner's reply."""
+    def __call__(
+        self, desired: Desired | None = None, *, repair: bool = False, whole: bool = False
+    ) -> Reply:
+        """Return the tuner's reply; *whole*: all stays as it was if a value is refused."""
         ...
 
 
-def no_tuner(desired: Desired | None = None, *, repair: bool = False) -> Reply:
+def no_tuner(desired: Desired | None = None, *, repair: bool = False, whole: bool = False) -> Reply:
     """Answer for a tuner where there is none: TunerError."""
-    del desired, repair
+    del desired, repair, whole
     raise TunerError("there is no tuner")
 
 
@@ -102,6 +105,7 @@ class TunerLink:
         self._groups_changed = groups_changed
         self._clock = clock
         self._changed = asyncio.Event()
+        self._turn = threading.Lock()  # held while the tuner is asked for values
         self._seen: tuple[Machine, Power] | None = None
         self._trouble = ""
         self._foreign: list[str] = []
@@ -135,17 +139,39 @@ class TunerLink:
 
     def inform(self) -> None:
         """Tell the tuner what must be set now, and learn how that is; for any thread."""
-        view = self._node.view
+        with self._turn:
+            desired, repair = self._compute(self._node.view)
+            if (desired, repair) != self._in_force or self._clock.now() >= self._due:
+                self._send(desired, repair=repair)
+
+    def try_settings(self, view: NodeView) -> None:
+        """Have the tuner set what *view*, with new settings, needs; for any thread.
+
+        Raises CapacityError if the kernel refuses a value: all is as it was then (classes.md §0.6).
+        Without a tuner nothing is set, and nothing refused.
+        """
+        with self._turn:
+            desired, repair = self._compute(view)
+            if not desired:
+                return
+            self._in_force = None
+            try:
+                reply = self._ask(desired, repair=repair, whole=True)
+            except TunerError:
+                return
+        if reply.not_taken:
+            raise CapacityError(reply.not_taken)
+
+    def _compute(self, view: NodeView) -> tuple[Desired, bool]:
+        """Return what must be set now, and whether contested values are set again."""
         if uses_interrupts(view) and not self.tunables:  # another daemon may have had some changed
             self._send(None, repair=False)
         wishes, interrupts = self._find_wishes(view)
         self.unmet, self.unmet_interrupts = wishes.unmet, interrupts.unmet
         settings = view.layout.settings
         groups = self._groups(settings.control.rdt)
-        desired = {**wishes.items, **interrupts.items, **groups}
-        self._desired, repair = desired, settings.audit is Audit.REPAIR
-        if (desired, repair) != self._in_force or self._clock.now() >= self._due:
-            self._send(desired, repair=repair)
+        self._desired = {**wishes.items, **interrupts.items, **groups}
+        return self._desired, settings.audit is Audit.REPAIR
 
     def _find_wishes(self, view: NodeView) -> tuple[Wishes, InterruptWishes]:
         """Return the wishes for CPUs, and those for interrupts from their original values."""
@@ -216,7 +242,8 @@ class TunerLink:
 
     def release(self) -> None:
         """Have the tuner restore all original values."""
-        self._send({}, repair=False)
+        with self._turn:
+            self._send({}, repair=False)
 
     def _send(self, desired: Desired | None, *, repair: bool) -> None:
         self._trouble, self._in_force = "", None

@@ -28,6 +28,7 @@ _CPUFREQ = {
 }
 _MAX_TEXT = 4096
 _ABSENT = (errno.ENOENT, errno.ENOTDIR, errno.ENODEV, errno.ENXIO)
+_REFUSALS = (errno.EINVAL, errno.ERANGE, errno.ENOSPC)  # the last: no group of resctrl is left
 # What a write of a managed interrupt's affinity gives: by the kernel's version, by the rights of
 # the process, and on a read-only mount (classes.md §3).
 _NOT_MOVABLE = (errno.EPERM, errno.EIO, errno.EACCES, errno.EROFS)
@@ -144,6 +145,14 @@ def _mask(cpus: CPUSet) -> str:
 def boot_id(root: Path) -> str:
     """Return the id of the host's present boot; OSError."""
     return (root / "proc/sys/kernel/random/boot_id").read_text().strip()
+
+
+def is_refusal(item: Item, error: OSError) -> bool:
+    """Return whether the kernel does not take a value that settings name; not that it is busy.
+
+    CPUs of interrupts follow from containers, not from settings alone.
+    """
+    return item.kind is not Kind.IRQ and error.errno in _REFUSALS
 
 
 def describe_failure(item: Item, error: OSError) -> tuple[str, bool]:

@@ -41,6 +41,7 @@ class Request(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
 
     wishes: tuple[WishedItem, ...] | None = None
     repair: bool = False  # whether contested items are written again, with wishes only
+    whole: bool = False  # whether all stays as it was if the kernel refuses a new value
 
 
 class Tunable(Struct, frozen=True, kw_only=True):
@@ -67,6 +68,7 @@ class Reply(Struct, frozen=True, kw_only=True):
     """The answer: how all items are, or why the request is refused."""
 
     refused: str = ""
+    not_taken: str = ""  # which value of a `whole` request the kernel refuses
     tunables: tuple[Tunable, ...] = ()
     writes: tuple[Writes, ...] = ()
 
@@ -97,10 +99,12 @@ def desired_of(request: Request) -> Desired | None:
     return {each.item: Wish(each.value, each.origin) for each in request.wishes}
 
 
-def ask(path: Path, desired: Desired | None = None, *, repair: bool = False) -> Reply:
+def ask(
+    path: Path, desired: Desired | None = None, *, repair: bool = False, whole: bool = False
+) -> Reply:
     """Send *desired*, or only ask; return the tuner's reply. TunerError."""
     wishes = None if desired is None else tuple(_wished(desired.items()))
-    line = msgspec.json.encode(Request(wishes=wishes, repair=repair)) + b"\n"
+    line = msgspec.json.encode(Request(wishes=wishes, repair=repair, whole=whole)) + b"\n"
     try:
         with closing(socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)) as connection:
             connection.settimeout(_PATIENCE)

@@ -22,6 +22,7 @@ from nri_policy.foundation.singleton import only_instance
 from nri_policy.foundation.wording import printable
 from nri_policy.tuning.decision import Action, Attempts, Lack, State, Step, decide
 from nri_policy.tuning.files import Files, KernelFiles, boot_id
+from nri_policy.tuning.items import Desired
 from nri_policy.tuning.journal import Journal, read_entries
 from nri_policy.tuning.protocol import Reply, Tunable, desired_of, parse_request, receive_line
 from nri_policy.tuning.tuner import Tuner
@@ -112,7 +113,14 @@ def answer(tuner: Tuner, connection: socket.socket) -> Reply:
     except ValueError as error:
         log.warning("request-refused", extra={"error": str(error)})
         return Reply(refused=printable(str(error)))
-    desired = desired_of(request)
-    if desired is not None:
-        tuner.set(desired, repair=request.repair)
-    return Reply(tunables=tuner.list_tunables(), writes=tuner.list_writes())
+    return reply_to(tuner, desired_of(request), repair=request.repair, whole=request.whole)
+
+
+def reply_to(tuner: Tuner, desired: Desired | None, *, repair: bool, whole: bool) -> Reply:
+    """Return the answer to what a caller asks."""
+    not_taken = ""
+    if desired is not None and whole:
+        not_taken = tuner.try_settings(desired, repair=repair)
+    elif desired is not None:
+        tuner.set(desired, repair=repair)
+    return Reply(not_taken=not_taken, tunables=tuner.list_tunables(), writes=tuner.list_writes())

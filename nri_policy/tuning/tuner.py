@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterable
 
 from msgspec.structs import replace
 
+from nri_policy.foundation.wording import quoted
 from nri_policy.tuning.decision import (
     Action,
     Attempts,
@@ -24,8 +25,8 @@ from nri_policy.tuning.decision import (
     record_repair,
     record_success,
 )
-from nri_policy.tuning.files import Files, describe_failure
-from nri_policy.tuning.items import Desired, Item, check
+from nri_policy.tuning.files import Files, describe_failure, is_refusal
+from nri_policy.tuning.items import Desired, Item, Wish, check
 from nri_policy.tuning.journal import Journal
 from nri_policy.tuning.protocol import Tunable, Writes
 
@@ -54,7 +55,25 @@ class Tuner:
         self._looked_at = 0.0
         self._attempts: dict[Item, Attempts] = {}
         self._steps: dict[Item, tuple[Step, str | Lack]] = {}
+        self._refused: dict[Item, str] = {}  # since the latest settings were tried
         self._written = Counter[tuple[str, str]]()
+
+    def try_settings(self, desired: Desired, *, repair: bool) -> str:
+        """Replace all wishes, as `set`, if the kernel takes the values that are new.
+
+        Else put all back, and return what it refuses (classes.md §0.6).
+        """
+        before, repaired = self._desired, self._repair
+        if before is None:
+            before = {item: Wish(each.ours) for item, each in self._journal.entries.items()}
+        self._refused.clear()
+        self.set(desired, repair=repair)
+        for item, why in self._refused.items():
+            wish, old = desired.get(item), before.get(item)
+            if wish is not None and (old is None or old.value != wish.value):
+                self.set(before, repair=repaired)
+                return f"{', '.join(wish.origin)}: {item} cannot be {quoted(wish.value)}: {why}"
+        return ""
 
     def set(self, desired: Desired, *, repair: bool) -> None:
         """Replace all wishes, and carry out what can be done now."""
@@ -186,6 +205,8 @@ class Tuner:
             self._files.write(item, value)
         except OSError as error:
             why, hopeless = describe_failure(item, error)
+            if is_refusal(item, error):
+                self._refused[item] = why
             self._fail(item, why, hopeless=hopeless)
             return
         found = self._files.read(item)

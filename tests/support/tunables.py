@@ -16,7 +16,7 @@ from nri_policy.tuning.files import Files, KernelFiles
 from nri_policy.tuning.items import Desired, Item, Kind
 from nri_policy.tuning.journal import Journal
 from nri_policy.tuning.protocol import Reply, TunerError
-from nri_policy.tuning.server import listening, serve
+from nri_policy.tuning.server import listening, reply_to, serve
 from nri_policy.tuning.tuner import Tuner
 from tests.support.daemon import Served, served
 
@@ -67,6 +67,9 @@ class StrictFiles(KernelFiles):
 
     def write(self, item: Item, value: str) -> None:
         self._before(item, value)
+        if item.kind is not Kind.IRQ:
+            super().write(item, value)
+            return
         cpus = CPUSet.parse(value)
         if item.id in self._managed:
             raise OSError(errno.EPERM, "Operation not permitted")
@@ -101,13 +104,13 @@ class TunedHost:
         journal = Journal(folder, BOOT)
         self.tuner = Tuner(self.files, journal, now=lambda: self.time, wall=lambda: 0.0)
 
-    def ask(self, desired: Desired | None = None, *, repair: bool = False) -> Reply:
+    def ask(
+        self, desired: Desired | None = None, *, repair: bool = False, whole: bool = False
+    ) -> Reply:
         """Answer the daemon; TunerError."""
         if self.away:
             raise TunerError("tuner.sock: no such file")
-        if desired is not None:
-            self.tuner.set(desired, repair=repair)
-        return Reply(tunables=self.tuner.list_tunables(), writes=self.tuner.list_writes())
+        return reply_to(self.tuner, desired, repair=repair, whole=whole)
 
     def serving(self, *machine: str, **given: Any) -> AbstractAsyncContextManager[Served]:
         """Return a daemon on this host, for an `async with`."""

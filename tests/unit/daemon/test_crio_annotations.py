@@ -45,8 +45,10 @@ class Host:
         text = " CPU0 CPU1 CPU2 CPU3\n 24: 0 0 0 0 PCI-MSIX-0000:00:03.0 0-edge eth0\n"
         (folder / "proc/interrupts").write_text(text)
 
-    def ask(self, desired: Desired | None = None, *, repair: bool = False) -> Reply:
-        del repair
+    def ask(
+        self, desired: Desired | None = None, *, repair: bool = False, whole: bool = False
+    ) -> Reply:
+        del repair, whole
         if desired is not None:
             self.desired = desired
         return Reply(tunables=())

@@ -152,6 +152,38 @@ def test_what_the_kernel_says_is_quoted(tmp_path: Path) -> None:
     run(test)
 
 
+@pytest.mark.parametrize("engine_refuses", [False, True])
+def test_settings_that_are_refused_leave_no_group_behind(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, engine_refuses: bool
+) -> None:
+    host = Host(tmp_path, closids=4 if engine_refuses else 3)
+    host.resctrl.mkdir("theirs")  # so there is room for one group, or for two
+    new = nodes.settings(control=rdt())
+
+    async def refuse(**_: Any) -> bool:
+        assert host.schemata().keys() == {"theirs", "gold", "bronze"}
+        raise CapacityError("a container has come meanwhile")
+
+    async def test() -> None:
+        async with host.serving(listening=False, load=lambda: new) as up:
+            up.daemon.tuner_link.inform()
+            if engine_refuses:
+                monkeypatch.setattr(up.daemon.events, "reconfigure", refuse)
+            result = await up.daemon.reloads.reload()
+            assert not result.accepted
+            assert host.schemata().keys() == {"theirs"}
+            assert not host.tuner.list_tunables()
+            if not engine_refuses:
+                why = "control.rdt: resctrl/gold/schemata cannot be 'L3:0=ff00"
+                assert result.reason.startswith(why)
+                assert "ENOSPC No space left on device (Out of CLOSIDs)" in result.reason
+                host.resctrl.rmdir("theirs")
+                assert (await up.daemon.reloads.reload()).accepted
+                assert host.schemata().keys() == {"gold", "bronze"}
+
+    run(test)
+
+
 def test_a_group_whose_shares_are_refused_is_not_left_behind(host: Host) -> None:
     host.resctrl.exclusive = {""}  # all of the cache
 

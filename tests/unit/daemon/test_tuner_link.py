@@ -169,8 +169,8 @@ def test_without_a_tuner_containers_run_and_status_says_so(host: Host) -> None:
 def test_without_classes_the_tuner_is_told_that_nothing_must_be_set(tmp_path: Path) -> None:
     asked: list[Desired | None] = []
 
-    def ask(desired: Desired | None = None, *, repair: bool = False) -> Reply:
-        del repair
+    def ask(desired: Desired | None = None, *, repair: bool = False, whole: bool = False) -> Reply:
+        del repair, whole
         asked.append(desired)
         raise TunerError("no tuner")
 
@@ -345,9 +345,9 @@ def test_settings_that_the_machine_cannot_have_are_refused(tmp_path: Path) -> No
 def test_what_is_in_force_is_not_sent_again_for_each_decision(host: Host) -> None:
     sent: list[Desired | None] = []
 
-    def ask(desired: Desired | None = None, *, repair: bool = False) -> Reply:
+    def ask(desired: Desired | None = None, *, repair: bool = False, whole: bool = False) -> Reply:
         sent.append(desired)
-        return host.ask(desired, repair=repair)
+        return host.ask(desired, repair=repair, whole=whole)
 
     async def test() -> None:
         async with served(host.folder, HYBRID, ask_tuner=ask, listening=False, **SPEC) as up:

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from nri_policy.tuning.decision import State
-from nri_policy.tuning.items import Desired, Item, Wish
+from nri_policy.tuning.items import Desired, Item, Kind, Wish
 from nri_policy.tuning.journal import FILE, Journal
 from nri_policy.tuning.tuner import LOOK, Tuner
 from tests.support.tunables import BOOT, StrictFiles, irq, make_host
@@ -42,6 +42,7 @@ class World:
         self.state.mkdir()
         self.clock = Clock()
         self.fail: OSError | None = None  # of the next write
+        self.refused: dict[Item, int] = {}  # the error of each write of an item
         self.kill = ""  # where the next write kills the tuner
         self.files = StrictFiles(self.root, before=self._before, after=self._after, **files)
         self.start()
@@ -50,7 +51,9 @@ class World:
         self.journal = Journal(self.state, boot)
         self.tuner = Tuner(self.files, self.journal, now=lambda: self.clock.now, wall=lambda: 1e9)
 
-    def _before(self, _item: Item, _value: str) -> None:
+    def _before(self, item: Item, _value: str) -> None:
+        if (code := self.refused.get(item)) is not None:
+            raise OSError(code, os.strerror(code))
         if self.fail is not None:
             error, self.fail = self.fail, None
             raise error
@@ -92,6 +95,39 @@ def test_an_item_is_written_while_it_is_wished_and_restored_then(world: World) -
     assert (world.value(), world.files.text(irq("default"))) == ("0-3", "0000000f")
     assert world.tuner.list_tunables() == ()
     assert world.journal.entries == {}
+
+
+GOVERNOR = Item(Kind.CPUFREQ, "0", "governor")
+
+
+def test_settings_are_in_force_as_a_whole_or_not_at_all(world: World) -> None:
+    path = world.root / "sys/devices/system/cpu/cpufreq/policy0/scaling_governor"
+    path.parent.mkdir(parents=True)
+    path.write_text("powersave\n")
+    world.set(wishes(n24="1"))
+    new = {**wishes(n24="2", n25="0"), GOVERNOR: Wish("turbo", ("cpuClasses",))}
+    world.refused = {GOVERNOR: errno.EINVAL}
+    why = "cpuClasses: cpufreq/0/governor cannot be 'turbo': EINVAL Invalid argument"
+    assert world.tuner.try_settings(new, repair=False) == why
+    assert (world.value(24), world.value(25)) == ("1", "2")
+    assert {each.item for each in world.tuner.list_tunables()} == {ITEM}
+    world.start()  # the values before are known from the journal
+    assert world.tuner.try_settings(new, repair=False) == why
+    assert (world.value(24), world.value(25)) == ("1", "2")
+    world.refused = {GOVERNOR: errno.EBUSY}
+    assert not world.tuner.try_settings(new, repair=False), "it is tried again"
+    assert (world.value(24), world.value(25)) == ("2", "0")
+
+
+def test_what_could_not_be_set_before_refuses_no_settings(world: World) -> None:
+    world.refused = {GOVERNOR: errno.EINVAL, irq(25): errno.EINVAL}
+    path = world.root / "sys/devices/system/cpu/cpufreq/policy0/scaling_governor"
+    path.parent.mkdir(parents=True)
+    path.write_text("powersave\n")
+    old = {GOVERNOR: Wish("turbo", ("cpuClasses",))}
+    world.set(old)
+    assert not world.tuner.try_settings({**old, **wishes(n24="2", n25="1")}, repair=False)
+    assert world.value(24) == "2"
 
 
 def test_what_has_its_wished_value_is_not_written(world: World) -> None:
