@@ -18,6 +18,7 @@ from msgspec import Struct
 from nri_policy.engine.event import Event
 from nri_policy.foundation.clock import Clock
 from nri_policy.foundation.wording import some
+from nri_policy.hardware.hotplug import Listen, uevents_of
 from nri_policy.hardware.interrupts import read_interrupts
 from nri_policy.hardware.machine import Machine
 from nri_policy.hardware.power import Power, power_of
@@ -45,6 +46,8 @@ from nri_policy.tuning.rdt import resolve
 PERIOD = 60.0  # seconds between two questions to the tuner while nothing changes
 UNANSWERED = "the tuner does not answer: see nri-policy status"
 PAUSE = 0.05  # seconds after a decision, for those that come with it
+# Drivers take interrupts for a device before the kernel reports that they are bound to it.
+_DRIVERS = uevents_of(("pci", "virtio"), ("bind", "unbind"))
 
 
 class Ask(Protocol):
@@ -125,17 +128,21 @@ class TunerLink:
         del event, outcome, view
         self._changed.set()
 
-    async def run(self) -> NoReturn:
-        """Inform the tuner as long as the daemon runs, once the containers are known."""
+    async def run(self, listen: Listen = _DRIVERS) -> NoReturn:
+        """Inform the tuner as long as the daemon runs, once the containers are known.
+
+        *listen* hears of devices whose drivers have asked for interrupts.
+        """
         await self._synchronized.wait()
-        while True:
-            self._changed.clear()
-            before = self._list_groups()
-            await asyncio.to_thread(self.inform)
-            if self._list_groups() != before:
-                self._groups_changed()
-            if await self._clock.set_within(PERIOD, self._changed):
-                await self._clock.sleep(PAUSE)
+        with listen(self._changed.set):
+            while True:
+                self._changed.clear()
+                before = self._list_groups()
+                await asyncio.to_thread(self.inform)
+                if self._list_groups() != before:
+                    self._groups_changed()
+                if await self._clock.set_within(PERIOD, self._changed):
+                    await self._clock.sleep(PAUSE)
 
     def inform(self) -> None:
         """Tell the tuner what must be set now, and learn how that is; for any thread."""

@@ -62,11 +62,11 @@ class StrictFiles(KernelFiles):
         super().__init__(root)
         self._online = CPUSet.parse(online)
         self._managed = {str(each) for each in managed}
-        self._before, self._after = before, after
+        self.before, self.after = before, after
         self.writes: list[tuple[str, str]] = []
 
     def write(self, item: Item, value: str) -> None:
-        self._before(item, value)
+        self.before(item, value)
         if item.kind is not Kind.IRQ:
             super().write(item, value)
             return
@@ -81,7 +81,7 @@ class StrictFiles(KernelFiles):
         if item.id == "default":
             assert CPUSet.from_mask(self.text(item)) == cpus
         self.writes.append((item.id, value))
-        self._after(item, value)
+        self.after(item, value)
 
     def text(self, item: Item) -> str:
         """Return a file's own text."""

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import Callable, Coroutine
-from contextlib import AbstractAsyncContextManager
+from collections.abc import Callable, Coroutine, Iterator
+from contextlib import AbstractAsyncContextManager, contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -13,11 +13,13 @@ import pytest
 from click.testing import CliRunner
 
 from nri_policy.cli import main
+from nri_policy.daemon import tuner_link
 from nri_policy.hardware.locality import Locator
 from nri_policy.hardware.synthetic_devices import MAJOR
 from nri_policy.plugin.sources import Sources
 from nri_policy.simulation.device_manager import PluginDevice
 from nri_policy.tuning.decision import State
+from nri_policy.tuning.items import Item
 from tests.support import nodes
 from tests.support.daemon import Served, pod
 from tests.support.patience import HANGS
@@ -41,7 +43,8 @@ class Host(TunedHost):
     def __init__(self, folder: Path) -> None:
         make_host(folder, AFFINITIES)
         (folder / "proc/interrupts").write_text(TEXT)
-        super().__init__(folder, StrictFiles(folder, managed=[26]))
+        self.strict = StrictFiles(folder, managed=[26])
+        super().__init__(folder, self.strict)
 
     def affinities(self) -> dict[str, str]:
         return {
@@ -201,6 +204,43 @@ def test_a_new_interrupt_gets_its_due(host: Host) -> None:
             own = up.daemon.node.view.exclusive
             left = str(up.daemon.node.view.layout.machine.online - own)
             assert host.files.read(irq(30)) == left
+
+    run(test)
+
+
+def test_interrupts_of_a_new_device_are_moved_when_its_driver_is_bound(
+    host: Host, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(tuner_link, "PERIOD", 1e6)
+    news, written = asyncio.Queue[Callable[[], None]](), asyncio.Queue[str]()
+
+    @contextmanager
+    def listen(notify: Callable[[], None]) -> Iterator[bool]:
+        news.put_nowait(notify)
+        yield True
+
+    async def test() -> None:
+        loop = asyncio.get_running_loop()
+
+        def note_write(item: Item, _: str) -> None:
+            loop.call_soon_threadsafe(written.put_nowait, item.id)
+
+        host.strict.after = note_write
+        async with host.serving(listening=False, isolateInterrupts="exclusive") as up:
+            assert not await up.start(pod("web", "2"))
+            looking = asyncio.create_task(up.daemon.tuner_link.run(listen))
+            notify = await news.get()
+            while await written.get() != "default":  # the last one
+                pass
+            make_host(host.folder, {30: "0-3"})
+            line = " 30:      0      0      0      0  PCI-MSIX-0000:00:05.0 0-edge nvme9q0\n"
+            (host.folder / "proc/interrupts").write_text(TEXT + line)
+            notify()
+            while await written.get() != "30":
+                pass
+            left = up.daemon.node.view.layout.machine.online - up.daemon.node.view.exclusive
+            assert host.files.read(irq(30)) == str(left)
+            looking.cancel()
 
     run(test)
 

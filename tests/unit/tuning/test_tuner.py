@@ -147,7 +147,7 @@ def test_nothing_is_written_or_restored_before_wishes_are_known(world: World) ->
 
 def test_an_entry_is_on_the_disk_before_the_first_write(world: World) -> None:
     seen = []
-    world.files._before = lambda *_: seen.append((world.state / FILE).read_text())
+    world.files.before = lambda *_: seen.append((world.state / FILE).read_text())
     world.set(wishes(n24="1"))
     assert '"original": "0-3"' in seen[0]
 
