@@ -120,12 +120,16 @@ def _path_of_pod(folder: str) -> str | None:
 
 
 def settle_partitions(
-    tree: CgroupTree, wanted: Mapping[str, Partition | None], above: Collection[str] | None
+    tree: CgroupTree,
+    wanted: Mapping[str, Partition | None],
+    above: Collection[str] | None,
+    kept: Mapping[str, CPUSet],
 ) -> Settled:
     """Do the same as `settle` with the runtime's names of cgroups."""
     names = {path: each for each in wanted if (path := folder_of(each)) is not None}
-    done = settle(tree, {path: wanted[each] for path, each in names.items()}, above)
-    outcomes = {names[path]: outcome for path, outcome in done.outcomes.items()}
+    others = {path: cpus for each, cpus in kept.items() if (path := folder_of(each)) is not None}
+    done = settle(tree, {path: wanted[each] for path, each in names.items()}, above, others)
+    outcomes = {names[path]: done.outcomes[path] for path in done.outcomes.keys() & names}
     return replace(done, outcomes=outcomes)
 
 
@@ -292,19 +296,22 @@ class Cgroups:
         return done
 
     def partition(
-        self, wanted: Mapping[str, Partition | None], above: Collection[str] | None
+        self,
+        wanted: Mapping[str, Partition | None],
+        above: Collection[str] | None,
+        kept: Mapping[str, CPUSet],
     ) -> Settled:
         """Make cgroups the partitions wanted, or none; for any thread.
 
-        *wanted* is by the runtime's name and has all that are one, *above* the paths of cgroups
-        above them that an earlier call has returned; None: all are looked for.
+        *wanted* is by the runtime's name; *kept* are the CPUs of all other partitions, and *above*
+        the paths of cgroups above that earlier calls have returned; None: all are looked for.
         """
         with Tree(self._root, Notes()) as tree:
             top = tree.open(_hierarchy(tree).mount, os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC)
             if top is None:
                 return Settled(outcomes={})
             try:
-                return settle_partitions(FolderTree(top), wanted, above)
+                return settle_partitions(FolderTree(top), wanted, above, kept)
             finally:
                 os.close(top)
 

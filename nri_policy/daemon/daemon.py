@@ -474,7 +474,6 @@ class Daemon:
             await self.readiness.leave()
             await asyncio.to_thread(self.tuner_link.release)
             await self.executor.widen()
-            await self.components.partitions.leave()
             await self.components.quotas.widen()
             called = self._called.synchronized
             delivered = await self.executor.leave(self._link, LEAVING, called=called)

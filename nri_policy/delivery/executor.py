@@ -155,6 +155,10 @@ class Partitions(Protocol):
         """Make containers the partitions due; return the seconds until the next look."""
         ...
 
+    async def leave(self) -> None:
+        """Make no container a partition any more: the policy has left."""
+        ...
+
 
 class Overlaps(Protocol):
     """The look at all cpusets: `delivery.overlaps.Overlaps`."""
@@ -318,18 +322,23 @@ class Executor:
         elif not self._is_still(moved=moved):
             self._begin(self._narrow())
 
-    async def wait_until_clear(self, own: CPUSet) -> None:
+    def start_deadline(self) -> float:
+        """Return until when a container's start may wait that begins now."""
+        return self.clock.now() + MAX_START
+
+    async def wait_until_clear(self, own: CPUSet, *, until: float) -> None:
         """Wait until no other container occupies *own*, the exclusive CPUs of one that starts.
 
-        After a timeout, or where files fail, the runtime gets these changes soon.
+        After that time of the clock, or where files fail, the runtime gets these changes soon.
         """
         if not self.state.occupants(own):
             return
-        if not await self.clock.done_within(MAX_START, self._begin(self._narrow())):
+        left = max(until - self.clock.now(), 0.0)
+        if not await self.clock.done_within(left, self._begin(self._narrow())):
             log.warning("cgroups-slow", extra={"containers": len(self.state.occupants(own))})
         waiting = self.state.changes_to_send()
-        left = self.state.occupants(own)
-        self.decide({each: waiting[each] for each in left if each in waiting}, hurry=True)
+        remaining = self.state.occupants(own)
+        self.decide({each: waiting[each] for each in remaining if each in waiting}, hurry=True)
 
     async def release(self) -> None:
         """Do the same for an answer that gives no CPUs away, if it carries changes of others.
@@ -355,12 +364,14 @@ class Executor:
     async def widen(self) -> None:
         """Let all containers use all CPUs and nodes from now on, because the daemon leaves.
 
-        The files are written first. The runtime gets the same changes, because no daemon will
-        correct its own writes later.
+        The files are written first, those of partitions before the cpusets, which would overlap.
+        The runtime gets the same changes, because no daemon will correct its own writes later.
         """
         self.apply(Leaving(now=self.clock.now()))
         if self._cgroups is None:
             return
+        if self.partitions is not None:
+            await self.partitions.leave()
         changes = self.state.changes_to_send()
         async with self.lock:
             await self._write(changes)

@@ -99,15 +99,17 @@ class Occupancy(RecordTable):
                 return None
             if due is not None and due.cpus:
                 leaving.append(has.cpus - due.cpus)
-        return CPUSet.union([*leaving, *self._kept_by_partitions()])
+        return CPUSet.union([*leaving, *self._kept_by_partitions().values()])
 
-    def is_kept_by_partitions(self, own: CPUSet) -> bool:
-        """Whether the kernel still keeps some of these CPUs for a container that lost them."""
-        return any(cpus & own for cpus in self._kept_by_partitions())
+    def kept_by_partitions(self, own: CPUSet) -> Collection[str]:
+        """Return the containers that lost some of these CPUs, which the kernel still keeps."""
+        return [each for each, cpus in self._kept_by_partitions().items() if cpus & own]
 
-    def _kept_by_partitions(self) -> Iterator[CPUSet]:
-        """Yield the CPUs that partitions still keep for containers that are not to have them."""
+    def _kept_by_partitions(self) -> dict[str, CPUSet]:
+        """Return the CPUs that partitions still keep for containers that are not to have them."""
+        kept = {}
         for each in self.partitions:
             held, due = self.records[each].partition.held, self.desired.placement(each)
             if held is not None and due is not None:
-                yield held.cpus - due.cpus
+                kept[each] = held.cpus - due.cpus
+        return kept

@@ -90,6 +90,7 @@ class PartitionOutcome(Struct, frozen=True, kw_only=True):
 
     held: Partition | None = None  # the valid partition that it is now
     error: str = ""  # why it is not the one wanted
+    lost: str = ""  # why it was no valid partition before; empty if it was one
 
 
 class Settled(Struct, frozen=True, kw_only=True):
@@ -113,25 +114,34 @@ class _Found(Struct, frozen=True, kw_only=True):
             return None
         return Partition(kind=ExclusivePartitions(self.kind), cpus=self.exclusive)
 
+    @property
+    def lost(self) -> str:
+        """Why it is no valid partition; empty if it is one."""
+        return self.invalid if self.kind != _MEMBER else "member was written"
+
 
 def settle(
-    tree: CgroupTree, wanted: Mapping[str, Partition | None], above: Collection[str] | None
+    tree: CgroupTree,
+    wanted: Mapping[str, Partition | None],
+    above: Collection[str] | None,
+    kept: Mapping[str, CPUSet] | None = None,
 ) -> Settled:
-    """Make each cgroup the partition wanted, or none; *wanted* has all that are one, by path.
+    """Make each cgroup the partition wanted, or none, by path.
 
     *above* are paths of other cgroups that may still keep CPUs for some that are gone; None: all
-    are looked for.
+    are looked for. *kept* are the CPUs of all other partitions, which are left as they are.
     """
     if above is None:
-        above = [*_find_keeping(tree, wanted)]
-    return _Settlement(tree, wanted).settle(above)
+        above = [*_find_keeping(tree, {*wanted, *(kept or ())})]
+    return _Settlement(tree, wanted, kept or {}).settle(above)
 
 
-def _find_keeping(tree: CgroupTree, wanted: Collection[str]) -> Iterator[str]:
+def _find_keeping(tree: CgroupTree, containers: Collection[str]) -> Iterator[str]:
     """Yield the cgroups that keep CPUs for others below them, such as an earlier daemon left."""
-    level = {each.partition("/")[0] for each in wanted}
+    level = {each.partition("/")[0] for each in containers}
     for _ in range(_LEVELS):
-        for path in level - set(wanted):
+        level -= set(containers)  # what is below a container is its own
+        for path in level:
             if tree.read(path, EXCLUSIVE) and tree.read(path, PARTITION) == _MEMBER:
                 yield path
         level = {f"{path}/{name}" for path in level for name in tree.children(path)}
@@ -146,24 +156,34 @@ def ancestors(path: str) -> Iterator[str]:
 class _Settlement:
     """One pass over all partitions."""
 
-    def __init__(self, tree: CgroupTree, wanted: Mapping[str, Partition | None]) -> None:
+    def __init__(
+        self,
+        tree: CgroupTree,
+        wanted: Mapping[str, Partition | None],
+        kept: Mapping[str, CPUSet],
+    ) -> None:
         self._tree = tree
-        self._wanted = {each: new for each, new in wanted.items() if self._find(each) is not None}
+        found = {each: self._find(each) for each in wanted}
+        self._found = {each: now for each, now in found.items() if now is not None}
+        self._wanted = {each: wanted[each] for each in self._found}
+        self._kept = kept
         self._errors: dict[str, str] = {}  # the first of each cgroup
 
     def settle(self, above: Collection[str]) -> Settled:
         """Do all of it."""
         for each in self._wanted:
             self._give_up(each)
-        parents = dict.fromkeys([*(p for each in self._wanted for p in ancestors(each)), *above])
-        due = {parent: self._due_below(parent) for parent in parents}
+        due = self._due_above(above)
         top_first = sorted(due, key=lambda each: each.count("/"))
+        now = {each: parse_cpus(text) for each in due if (text := self._tree.read(each, EXCLUSIVE))}
         for parent in reversed(top_first):
-            self._keep(parent, due[parent], more=False)
+            self._keep(parent, now.get(parent, EMPTY), due[parent] & now.get(parent, EMPTY))
         for parent in top_first:
-            self._keep(parent, due[parent], more=True)
+            self._keep(parent, due[parent] & now.get(parent, EMPTY), due[parent])
         outcomes = {
-            each: PartitionOutcome(held=found.held, error=self._error(each))
+            each: PartitionOutcome(
+                held=found.held, error=self._error(each), lost=self._found[each].lost
+            )
             for each, new in self._wanted.items()
             if (found := self._find(each) if new is None else self._take(each, new)) is not None
         }
@@ -172,9 +192,7 @@ class _Settlement:
 
     def _give_up(self, path: str) -> None:
         """Take CPUs that are not wanted out of a partition; all of them if it is invalid."""
-        found, wanted = self._find(path), self._wanted[path]
-        if found is None:
-            return
+        found, wanted = self._found[path], self._wanted[path]
         kept = EMPTY
         if wanted is not None and found.held is not None:
             kept = found.exclusive & wanted.cpus
@@ -183,22 +201,21 @@ class _Settlement:
         if kept != found.exclusive:
             self._write(path, EXCLUSIVE, str(kept))
 
-    def _due_below(self, parent: str) -> CPUSet:
-        return CPUSet.union(
-            new.cpus
-            for each, new in self._wanted.items()
-            if new is not None and each.startswith(f"{parent}/")
-        )
+    def _due_above(self, above: Collection[str]) -> dict[str, CPUSet]:
+        """Return what *above* and those above the wanted ones have to keep for all below them."""
+        parents = [*(p for each in self._wanted for p in ancestors(each)), *above]
+        below: dict[str, list[CPUSet]] = {each: [] for each in parents}
+        cpus = {each: new.cpus for each, new in self._wanted.items() if new is not None}
+        for each, own in {**self._kept, **cpus}.items():
+            for parent in ancestors(each):
+                if parent in below:
+                    below[parent].append(own)
+        return {parent: CPUSet.union(each) for parent, each in below.items()}
 
-    def _keep(self, parent: str, due: CPUSet, *, more: bool) -> None:
-        """Have a cgroup keep CPUs for those below it: no others than *due*, or also *more*."""
-        text = self._tree.read(parent, EXCLUSIVE)
-        if text is None:
-            return
-        now = parse_cpus(text)
-        target = due if more else now & due
-        if target != now:
-            self._write(parent, EXCLUSIVE, str(target))
+    def _keep(self, parent: str, now: CPUSet, due: CPUSet) -> None:
+        """Have a cgroup keep the CPUs *due* for those below it, which keeps others *now*."""
+        if now != due:
+            self._write(parent, EXCLUSIVE, str(due))
 
     def _take(self, path: str, wanted: Partition) -> _Found | None:
         """Make a cgroup its partition; return what it is then, None if it is gone."""

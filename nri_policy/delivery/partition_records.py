@@ -1,7 +1,8 @@
 """Partition records: which container is a kernel partition; a part of the machine, and as pure.
 
-A partition that the kernel does not make is tried again after `PAUSE`, and twice as long each time.
-After `MAX_TRIES` nothing is done until the container is decided anew, or listed.
+A partition that the kernel does not make is tried again after `PAUSE`, and twice as long each time;
+one that was lost is made again at once, and then rests as long. After `MAX_TRIES` of both, without
+`CALM` seconds between them, nothing is done until the container is decided anew, or listed.
 """
 
 from __future__ import annotations
@@ -18,8 +19,7 @@ from nri_policy.delivery.inputs import (
     Report,
 )
 from nri_policy.delivery.occupancy import Occupancy
-from nri_policy.delivery.partition_files import PartitionOutcome
-from nri_policy.delivery.record import PartitionState
+from nri_policy.delivery.record import NO_PARTITION, PartitionState
 from nri_policy.delivery.schedule import Schedule
 from nri_policy.delivery.table import NEW
 from nri_policy.engine.state.partitions import Partition
@@ -29,6 +29,7 @@ from nri_policy.settings import ExclusivePartitions
 SETTLE = 0.1  # seconds from a decision or a write to the look
 PAUSE = 0.25  # seconds until the second try
 MAX_TRIES = 6
+CALM = 30.0  # seconds that a partition was not lost, until earlier losses no longer count
 
 
 class PartitionRecords:
@@ -72,16 +73,22 @@ class PartitionRecords:
         missing = sum(each.due is not None and each.held != each.due for each in states)
         return {**{kind.value: held.count(kind) for kind in kinds}, "missing": missing}
 
+    def rest(self, container_id: str) -> float:
+        """Return for how many seconds a partition is not looked at that was made again just now."""
+        if not self.is_in_force(container_id):
+            return 0.0
+        return max(self.state(container_id).retry_at - self._table.now, 0.0)
+
     def wanted(
-        self, also: Iterable[str], *, is_blocked: Callable[[str, CPUSet], bool]
+        self, container_ids: Iterable[str], *, is_blocked: Callable[[str, CPUSet], bool]
     ) -> dict[str, Partition | None]:
-        """Return what to make of all that are partitions, and of *also*.
+        """Return what to make of these.
 
         One that *is_blocked* from its CPUs, or was tried in vain just now or too often, only gives
         CPUs up.
         """
         wanted = {}
-        for each in dict.fromkeys([*also, *self._table.partitions]):
+        for each in container_ids:
             known, due = self.state(each), self.due(each)
             if due is not None and due != known.held:
                 waits = self._table.now < known.retry_at or known.tries >= MAX_TRIES
@@ -119,19 +126,27 @@ class PartitionRecords:
 
     def _after(self, container_id: str, event: PartitionsSettled) -> PartitionState:
         """Return a container's partition after a pass."""
+        outcome = event.outcomes.get(container_id)
+        if outcome is None:  # it has no cgroup, before its start or after its end
+            return NO_PARTITION
         due, before = self.due(container_id), self.state(container_id)
-        outcome = event.outcomes.get(container_id, PartitionOutcome())
-        if outcome.held == due:
-            return PartitionState(due=due, held=due)
-        new = replace(before if before.due == due else PartitionState(due=due), held=outcome.held)
-        if event.wanted[container_id] != due or container_id not in event.outcomes:
+        new = before if before.due == due else PartitionState(due=due)
+        lost = outcome.lost if due is not None and before.held == due else ""
+        if outcome.held == due and not lost:
+            calm = due is None or event.now - new.retry_at >= CALM
+            return PartitionState(due=due, held=due) if calm else replace(new, held=due)
+        new = replace(new, held=outcome.held)
+        if event.wanted[container_id] != due:
             return new  # it was not tried
-        retry_at = event.now + PAUSE * 2.0**new.tries
-        return replace(new, error=outcome.error, tries=new.tries + 1, retry_at=retry_at)
+        error, retry_at = outcome.error or lost, event.now + PAUSE * 2.0**new.tries
+        new = replace(new, error=error, tries=new.tries + 1, retry_at=retry_at)
+        return replace(new, held=None) if lost and new.tries >= MAX_TRIES else new
 
     def _schedule_next(self, before: PartitionState, new: PartitionState, now: float) -> None:
-        if new.held != new.due and new.tries < MAX_TRIES:
-            self._schedule.hasten(Action.PARTITIONS, max(new.retry_at, now + SETTLE))
+        if (new.held != new.due or new.tries) and new.tries < MAX_TRIES:
+            calm = new.held == new.due and new.retry_at <= now
+            again = new.retry_at + CALM if calm else new.retry_at
+            self._schedule.hasten(Action.PARTITIONS, max(again, now + SETTLE))
         elif before.tries < new.tries:  # what is left of the tries is taken out
             self._schedule.hasten(Action.PARTITIONS, now)
         if before.held is not None and (new.held is None or before.held.cpus - new.held.cpus):

@@ -13,7 +13,7 @@ import math
 from collections.abc import Collection, Iterable, Mapping
 from typing import Protocol
 
-from nri_policy.delivery.executor import MAX_START, Executor
+from nri_policy.delivery.executor import Executor
 from nri_policy.delivery.inputs import CpusetsTouched, PartitionsSettled
 from nri_policy.delivery.partition_files import Settled
 from nri_policy.engine.state.partitions import Partition
@@ -30,9 +30,15 @@ class PartitionFiles(Protocol):
     """The cgroups of containers: `audit.cgroup.Cgroups`."""
 
     def partition(
-        self, wanted: Mapping[str, Partition | None], above: Collection[str] | None
+        self,
+        wanted: Mapping[str, Partition | None],
+        above: Collection[str] | None,
+        kept: Mapping[str, CPUSet],
     ) -> Settled:
-        """Make cgroups the partitions wanted, or none, by the runtime's names; for any thread."""
+        """Make cgroups the partitions wanted, or none, by the runtime's names; for any thread.
+
+        *kept* are the CPUs of all other partitions.
+        """
         ...
 
 
@@ -55,54 +61,65 @@ class Partitions:
         self._above = None
         self._executor.apply(CpusetsTouched(now=self._executor.clock.now()))
 
-    async def start(self, container_id: str, own: CPUSet) -> bool:
+    async def start(self, container_id: str, own: CPUSet, *, until: float) -> bool:
         """Make one that starts its partition, and take its *own* CPUs out of those of others.
 
         Return whether the kernel keeps all others off them from now on. Containers of the same pod
-        have to leave first: the kernel calls a partition invalid that overlaps a sibling.
+        have to leave first: the kernel calls a partition invalid that overlaps a sibling. All of it
+        is waited for *until* a time of the clock.
         """
-        state = self._executor.state
+        state, clock = self._executor.state, self._executor.clock
         due = state.kernel_partitions.due(container_id)
-        if due is None and not state.is_kept_by_partitions(own):
+        keeping = state.kept_by_partitions(own)
+        if due is None and not keeping:
             return False
         if due is not None and self._is_blocked(container_id, due.cpus):
-            await self._executor.wait_until_clear(due.cpus)
-        settling = asyncio.create_task(self._settle([container_id]), name="partitions")
+            await self._executor.wait_until_clear(due.cpus, until=until)
+        settling = asyncio.create_task(self._settle([container_id, *keeping]), name="partitions")
         self._passes.add(settling)
         settling.add_done_callback(self._passes.discard)
-        if not await self._executor.clock.done_within(MAX_START, settling):
+        if not await clock.done_within(max(until - clock.now(), 0.0), settling):
             log.warning("cgroups-slow", extra={"container": container_id})
         return state.kernel_partitions.is_in_force(container_id)
 
     async def look(self) -> float:
         """Make containers the partitions due; return the seconds until the next look."""
-        await self._settle(
+        state = self._executor.state
+        also = (
             each
             for each, placed in self._node.view.placed.items()
             if placed.grant.own
             and placed.request.steering.exclusive_partition is not ExclusivePartitions.OFF
         )
-        return PERIOD if self._executor.state.partitions else math.inf
+        every = dict.fromkeys([*also, *state.partitions])
+        rest = {e: pause for e in every if (pause := state.kernel_partitions.rest(e))}
+        await self._settle([each for each in every if each not in rest])
+        return min([PERIOD, *rest.values()]) if state.partitions else math.inf
 
     async def leave(self) -> None:
         """Make no container a partition any more: the policy has left."""
-        await self._settle(())
+        await self._settle(self._executor.state.partitions)
 
-    async def _settle(self, also: Iterable[str]) -> None:
-        """Bring all partitions up to date, and those of *also*."""
+    async def _settle(self, container_ids: Iterable[str]) -> None:
+        """Bring the partitions of these up to date; of all, after a restart."""
         async with self._lock:
             view, state = self._node.view, self._executor.state
             if self._files is None or view.equipment.no_partition:
                 return
-            sweeps = self._above is None
-            wanted = state.kernel_partitions.wanted(
-                view.placed if sweeps else also, is_blocked=self._is_blocked
-            )
+            if self._above is None:
+                container_ids = view.placed
+            wanted = state.kernel_partitions.wanted(container_ids, is_blocked=self._is_blocked)
             names = {e: view.placed[e].container.cgroup for e in wanted if e in view.placed}
             if not (names or self._above):
                 return
             by_name = {name: wanted[each] for each, name in names.items()}
-            done = await asyncio.to_thread(self._files.partition, by_name, self._above)
+            kept = {
+                view.placed[each].container.cgroup: held.cpus
+                for each in state.partitions
+                if each not in wanted and each in view.placed
+                if (held := state.kernel_partitions.state(each).held) is not None
+            }
+            done = await asyncio.to_thread(self._files.partition, by_name, self._above, kept)
             self._above = done.above
             self._executor.apply(
                 PartitionsSettled(

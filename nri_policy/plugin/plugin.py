@@ -222,12 +222,13 @@ class PolicyPlugin:
         self._resources.show(container.id)
         self._enter(container.id, Phase.STARTING)
         placed = self._node.view.placed.get(container.id)
+        until = self._executor.start_deadline()
         if (
             placed is not None
             and (own := placed.grant.own | placed.grant.rest)
-            and not await self._components.partitions.start(container.id, own)
+            and not await self._components.partitions.start(container.id, own, until=until)
         ):
-            await self._executor.wait_until_clear(own)
+            await self._executor.wait_until_clear(own, until=until)
         await self._quotas.start(pod.id)
         await self._executor.look_before(container.id)
 

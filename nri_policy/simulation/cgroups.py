@@ -173,10 +173,13 @@ class SimulatedCgroups:
         return {}
 
     def partition(
-        self, wanted: Mapping[str, Partition | None], above: Collection[str] | None
+        self,
+        wanted: Mapping[str, Partition | None],
+        above: Collection[str] | None,
+        kept: Mapping[str, CPUSet],
     ) -> Settled:
         """Make cgroups the partitions wanted, or none."""
-        return settle_partitions(self, wanted, above)
+        return settle_partitions(self, wanted, above, kept)
 
     def kept_by_systemd(self, cgroup: str) -> bool:  # noqa: ARG002 - the other's
         """Return that no systemd is simulated."""

@@ -8,7 +8,7 @@ import pytest
 from nri_policy.audit.cgroup import MAX_THREADS, Cgroups, folder_of
 from nri_policy.audit.deviations import Observed
 from nri_policy.delivery.cpuset_files import Change, Confined
-from nri_policy.delivery.partition_files import PartitionOutcome, Settled
+from nri_policy.delivery.partition_files import Settled
 from nri_policy.delivery.pod_quotas import Limited
 from nri_policy.engine.state.partitions import Partition
 from nri_policy.engine.state.quota import NO_QUOTA
@@ -350,13 +350,13 @@ def test_partitions_are_written_to_the_files_of_version_2_alone(root: Root) -> N
         (each / "cpuset.cpus.partition").write_text("member\n")
     partition = Partition(kind=ExclusivePartitions.ROOT, cpus=CPUSet([2, 3]))
     cgroups, name = Cgroups(root.path), f"/{POD}/1"
-    done = cgroups.partition({name: partition, "/gone": partition, "..": partition}, ())
+    done = cgroups.partition({name: partition, "/gone": partition, "..": partition}, (), {})
     if root.version == 1:
         assert done == Settled(outcomes={})
         return
-    assert done.outcomes == {name: PartitionOutcome(held=partition)}
+    assert {each: made.held for each, made in done.outcomes.items()} == {name: partition}
     assert {*done.above} == {*above}
     assert (folders[-1] / "cpuset.cpus.partition").read_text() == "root\n"
     assert {(each / "cpuset.cpus.exclusive").read_text() for each in folders} == {"2-3\n"}
-    assert cgroups.partition({name: None}, done.above).above == ()
+    assert cgroups.partition({name: None}, done.above, {}).above == ()
     assert {(each / "cpuset.cpus.exclusive").read_text() for each in folders} == {"\n"}

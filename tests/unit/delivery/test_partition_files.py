@@ -130,6 +130,26 @@ def test_what_an_earlier_life_kept_for_one_that_is_gone_is_looked_for() -> None:
     assert kernel.exclusive() == {"pods": "2-3", "pods/b": "2-3", B: "2-3"}
 
 
+def test_what_a_container_makes_below_itself_is_its_own() -> None:
+    kernel = Kernel(pods_a_one="2-3")
+    settle(kernel, {A: root("2-3")}, ())
+    kernel.cpusets.make(f"{A}/inner")
+    kernel.cpusets.write(f"{A}/inner", EXCLUSIVE, "3")
+    settle(kernel, {A: root("2-3")}, None)
+    assert kernel.read(f"{A}/inner", EXCLUSIVE) == "3"
+
+
+def test_other_partitions_are_left_as_they_are_and_keep_their_cpus_above() -> None:
+    kernel = Kernel(pods_a_one="2-3", pods_b_one="4-5")
+    settle(kernel, {A: root("2-3")}, ())
+    kernel.log.clear()
+    assert held(settle(kernel, {B: root("4-5")}, (), {A: cpus("2-3")})) == {B: "4-5"}
+    assert kernel.log[:2] == ["pods exclusive 2-5", "pods/b exclusive 4-5"]
+    assert not any(each.startswith("pods/a") for each in kernel.log)
+    settle(kernel, {B: None}, (), {A: cpus("2-3")})
+    assert kernel.exclusive() == {"pods": "2-3", "pods/a": "2-3", A: "2-3"}
+
+
 def test_a_partition_that_is_not_the_daemons_is_left_alone() -> None:
     kernel = Kernel(pods_a_one="2-3", others_one="", others_deep_own="6")
     for path in ("others", "others/deep", "others/deep/own"):
@@ -201,7 +221,8 @@ def test_an_earlier_life_may_have_ended_between_any_two_writes(done: int, *, sta
 def test_a_sibling_that_overlaps_is_the_reason_and_nothing_is_left() -> None:
     kernel = Kernel(pods_a_one="2-3", pods_a_side="0-3")
     settled = settle(kernel, {A: root("2-3")}, ())
-    assert settled.outcomes[A] == PartitionOutcome(error="Cpu list in cpuset.cpus not exclusive")
+    error = "Cpu list in cpuset.cpus not exclusive"
+    assert settled.outcomes[A] == PartitionOutcome(error=error, lost="member was written")
     assert kernel.read(A, PARTITION) == "member"
     assert kernel.read(A, EXCLUSIVE) == ""
     kernel.cpusets.write(SIDE, "cpuset.cpus", "0-1")
@@ -236,13 +257,13 @@ def test_a_write_that_fails_is_the_reason_of_those_below() -> None:
     kernel.broken = "pods exclusive 2-3"
     settled = settle(kernel, {A: root("2-3")}, ())
     busy = "cpuset.cpus.exclusive: Device or resource busy"
-    assert settled.outcomes[A] == PartitionOutcome(error=busy)
+    assert settled.outcomes[A].error == busy
 
 
 def test_without_a_cpuset_of_its_own_it_is_none() -> None:
     kernel = Kernel(pods_a_one="")
     settled = settle(kernel, {A: root("2-3")}, ())
-    assert settled.outcomes[A] == PartitionOutcome(error="its cpuset is not set")
+    assert settled.outcomes[A].error == "its cpuset is not set"
 
 
 def test_a_cgroup_that_is_gone_has_no_outcome() -> None:

@@ -16,6 +16,7 @@ from nri_policy.delivery import executor, machine, partition_records
 from nri_policy.delivery.cpuset_files import Change, Confined
 from nri_policy.delivery.partition_files import EXCLUSIVE, PARTITION, ancestors
 from nri_policy.engine.state.partitions import Partition
+from nri_policy.foundation.clock import Clock
 from nri_policy.foundation.cpuset import CPUSet
 from nri_policy.foundation.units import parse_cpu
 from nri_policy.manifests.resources import Amounts, ResourceChange
@@ -186,6 +187,38 @@ async def test_the_start_of_an_owner_waits_for_no_neighbour(tmp_path: Path, host
         await until(lambda: not shared.cpus & own)
 
 
+class Impatient(Clock, frozen=True, kw_only=True):
+    """A clock on which all that is not done at once takes longer than anybody waits."""
+
+    waits: list[float]
+
+    async def done_within(self, seconds: float, future: asyncio.Future[Any]) -> bool:
+        """Return whether it is done; let the *seconds* pass at once otherwise."""
+        await asyncio.sleep(0)
+        if not future.done():
+            self.waits.append(seconds)
+        return future.done()
+
+
+async def test_a_start_waits_for_files_for_one_second_in_all(
+    tmp_path: Path, host: Host, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with served(tmp_path, ONE_POOL, cgroups=host, exclusivePartitions="root") as it:
+        await it.start(with_sidecar("own"))
+        delivery, waits = it.daemon.executor, list[float]()
+        own = it.runtime.container("own/main")
+        monkeypatch.setattr(delivery.state, "occupants", lambda _: [own.id])
+        monkeypatch.setattr(it.daemon.components.partitions, "_is_blocked", lambda *_: True)
+        now = delivery.clock.now()
+        passed = lambda: now + sum(waits)  # noqa: E731 - a clock
+        monkeypatch.setattr(delivery, "clock", Impatient(now=passed, waits=waits))
+        until = delivery.start_deadline()
+        async with delivery.lock, it.daemon.components.partitions._lock:
+            await it.daemon.components.partitions.start(own.id, own.cpus, until=until)
+            await delivery.wait_until_clear(own.cpus, until=until)
+        assert waits == [executor.MAX_START, 0.0, 0.0]
+
+
 async def test_cpus_that_a_resize_gives_up_leave_the_partition(tmp_path: Path, host: Host) -> None:
     async with served(tmp_path, cgroups=host, exclusivePartitions="root") as it:
         await it.start(pod("own", "2"))
@@ -275,6 +308,37 @@ async def test_with_widen_no_partition_is_left(tmp_path: Path, host: Host) -> No
         assert host.is_as_before(it)
 
 
+class Watched(PartitionCgroups):
+    """What was written to the files of partitions and cpusets, in order."""
+
+    def __init__(self, runtime: EmbeddedRuntime) -> None:
+        super().__init__(runtime)
+        self.log: list[str] = []
+
+    def write(self, path: str, name: str, text: str) -> None:
+        if name == PARTITION:
+            self.log.append(text)
+        super().write(path, name, text)
+
+    def confine(self, wanted: Mapping[str, CPUSet], change: Change) -> Mapping[str, Confined]:
+        self.log.append("cpusets")
+        return super().confine(wanted, change)
+
+
+async def test_partitions_end_before_cpusets_are_widened_which_would_overlap(
+    tmp_path: Path, host: Host
+) -> None:
+    host.kind = Watched
+    spec: dict[str, Any] = {"exclusivePartitions": "root", "onExit": "widen"}
+    async with served(tmp_path, cgroups=host, **spec) as it:
+        await it.start(with_sidecar("own"))
+        await until(lambda: not it.daemon.executor.state.pending)
+        assert isinstance(host.cgroups, Watched)
+        host.cgroups.log.clear()
+        await it.daemon.leave()
+        assert host.cgroups.log.index("member") < host.cgroups.log.index("cpusets")
+
+
 async def test_what_a_partition_had_goes_back_with_its_end(tmp_path: Path, host: Host) -> None:
     async with served(tmp_path, cgroups=host, exclusivePartitions="root") as it:
         await it.start(pod("own", "2"))
@@ -286,7 +350,7 @@ async def test_a_daemon_takes_out_what_an_earlier_one_has_left(tmp_path: Path, h
     async def leave(runtime: EmbeddedRuntime) -> None:
         (own,) = runtime.containers
         wanted = Partition(kind=ExclusivePartitions.ROOT, cpus=CPUSet([5]))
-        host(runtime).partition({own.message.linux.cgroups_path: wanted}, ())
+        host(runtime).partition({own.message.linux.cgroups_path: wanted}, (), {})
         assert host.cgroups.read("kubepods.slice", EXCLUSIVE) == "5"
 
     async with served(tmp_path, cgroups=host, before=[pod("own", "2")], meanwhile=leave) as it:
