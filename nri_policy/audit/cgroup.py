@@ -208,14 +208,21 @@ class Cgroups:
 
         return self._read_each(cgroups, lambda hierarchy: hierarchy.mount, read)
 
-    def cpuset_files(self, cgroups: Iterable[str]) -> Collection[str]:
-        """Return the paths of the files with these CPUs, whether they exist or not."""
+    def cpuset_files(self, cgroups: Iterable[str], partitions: Iterable[str]) -> Collection[str]:
+        """Return the paths of the files with these CPUs, whether they exist or not.
+
+        Of *partitions*, also of the files that say whether they are valid.
+        """
         with Tree(self._root, Notes()) as tree:
             hierarchy = _hierarchy(tree)
             mount = self._root / (tree.resolve(hierarchy.mount) or hierarchy.mount)
-        name = hierarchy.written.format("cpus")
-        paths = filter(None, map(folder_of, cgroups))
-        return {f"{mount}/{path}/{name}" for path in paths}
+        files = {hierarchy.written.format("cpus"): cgroups, PARTITION: partitions}
+        return {
+            f"{mount}/{path}/{name}"
+            for name, those in files.items()
+            for path in map(folder_of, those)
+            if path is not None
+        }
 
     def cpu_seconds(self, cgroups: Iterable[str]) -> Mapping[str, float]:
         """Return the CPU time of those of *cgroups* that exist here; callable from any thread."""

@@ -2,7 +2,8 @@
 
 A cpuset can change after its check: a runtime writes an older one, or another program writes. So
 while any container has exclusive CPUs, all cpusets are checked after each decision, after each
-write (inotify), and at intervals: RARELY, or every PERIOD without inotify.
+write (inotify), and at intervals: RARELY, or every PERIOD without inotify. The same watch has the
+kernel say when a partition becomes invalid.
 
 A look needs no lock, and no writing waits for it: what is found beside a batch that is being
 written, or a decision, is only a suspicion. The executor looks again, alone and by the decisions
@@ -22,6 +23,7 @@ from msgspec import Struct
 
 from nri_policy.delivery.executor import Executor
 from nri_policy.delivery.inputs import CpusetsTouched
+from nri_policy.engine.state.partitions import asks_for_partition
 from nri_policy.foundation.cpuset import EMPTY, CPUSet
 from nri_policy.foundation.inotify import Inotify
 from nri_policy.foundation.wording import problem_of
@@ -44,8 +46,13 @@ class Cpusets(Protocol):
         """Return the CPUs of those cgroups that are here, by the runtime's names."""
         ...
 
-    def cpuset_files(self, cgroups: Iterable[str]) -> Collection[str] | None:
-        """Return the files that hold them, be they there or not; None where they are no files."""
+    def cpuset_files(
+        self, cgroups: Iterable[str], partitions: Iterable[str]
+    ) -> Collection[str] | None:
+        """Return the files that hold them, be they there or not; None where they are no files.
+
+        Of *partitions*, also those that say whether they are valid.
+        """
         ...
 
 
@@ -55,6 +62,7 @@ class _ContainerCPUs(Struct, frozen=True, kw_only=True):
     container_id: str
     cgroup: str
     allowed: CPUSet
+    is_partition: bool  # or may be one
 
 
 class Overlaps:
@@ -119,7 +127,7 @@ class Overlaps:
 
     def _read(self, places: Sequence[_ContainerCPUs], taken: CPUSet) -> tuple[bool, list[str]]:
         """Return whether the kernel tells of changes from now on, and who is astray, by id."""
-        watched = self._watch([each.cgroup for each in places])  # before: nothing is missed
+        watched = self._watch(places)  # before: nothing is missed
         return watched, self._astray(places, taken)
 
     def _astray(self, places: Sequence[_ContainerCPUs], taken: CPUSet) -> list[str]:
@@ -130,8 +138,11 @@ class Overlaps:
             if (cpus.get(each.cgroup, EMPTY) - each.allowed) & taken
         ]
 
-    def _watch(self, cgroups: Collection[str]) -> bool:
-        files = self._cpusets.cpuset_files(cgroups)
+    def _watch(self, places: Sequence[_ContainerCPUs]) -> bool:
+        files = self._cpusets.cpuset_files(
+            (each.cgroup for each in places),
+            (each.cgroup for each in places if each.is_partition),
+        )
         if self._inotify is None or files is None:
             return False
         try:
@@ -154,8 +165,11 @@ def _places(view: NodeView, container_ids: Iterable[str]) -> list[_ContainerCPUs
     """Return where containers are to be, without those that may be anywhere."""
     return [
         _ContainerCPUs(
-            container_id=each, cgroup=view.placed[each].container.cgroup, allowed=view.sent[each][0]
+            container_id=each,
+            cgroup=placed.container.cgroup,
+            allowed=view.sent[each][0],
+            is_partition=asks_for_partition(placed.request, placed.grant),
         )
-        for each in container_ids
+        for each, placed in ((each, view.placed[each]) for each in container_ids)
         if view.sent[each][0]
     ]

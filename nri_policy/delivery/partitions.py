@@ -16,10 +16,9 @@ from typing import Protocol
 from nri_policy.delivery.executor import Executor
 from nri_policy.delivery.inputs import CpusetsTouched, PartitionsSettled
 from nri_policy.delivery.partition_files import Settled
-from nri_policy.engine.state.partitions import Partition
+from nri_policy.engine.state.partitions import Partition, asks_for_partition
 from nri_policy.foundation.cpuset import CPUSet
 from nri_policy.node import Node
-from nri_policy.settings import ExclusivePartitions
 
 log = logging.getLogger(__name__)
 
@@ -88,8 +87,7 @@ class Partitions:
         also = (
             each
             for each, placed in self._node.view.placed.items()
-            if placed.grant.own
-            and placed.request.steering.exclusive_partition is not ExclusivePartitions.OFF
+            if asks_for_partition(placed.request, placed.grant)
         )
         every = dict.fromkeys([*also, *state.partitions])
         rest = {e: pause for e in every if (pause := state.kernel_partitions.rest(e))}

@@ -148,7 +148,7 @@ class SimulatedCgroups:
             each: there[each].cpus for each in cgroups if each in there and there[each].in_force
         }
 
-    def cpuset_files(self, cgroups: Iterable[str]) -> None:
+    def cpuset_files(self, cgroups: Iterable[str], partitions: Iterable[str]) -> None:
         """Return nothing: they are no files."""
 
     def confine(self, wanted: Mapping[str, CPUSet], change: Change) -> Mapping[str, Confined]:

@@ -112,7 +112,7 @@ def test_a_probe_changes_nothing(top: Path) -> None:
 async def test_the_kernel_tells_of_a_cpuset_that_another_process_writes(
     top: Path, program: str
 ) -> None:
-    (file,) = Cgroups(Path("/")).cpuset_files([f"/{NAME}"])
+    (file,) = Cgroups(Path("/")).cpuset_files([f"/{NAME}"], [])
     changed = asyncio.Event()
     with Inotify(changed.set) as inotify:
         inotify.watch([file])

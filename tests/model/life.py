@@ -85,7 +85,7 @@ class Files:
         found: Collection[int] = self._ask("processes", cgroup)
         return found
 
-    def cpuset_files(self, cgroups: Iterable[str]) -> None:
+    def cpuset_files(self, cgroups: Iterable[str], partitions: Iterable[str]) -> None:
         """Return nothing: the kernel tells of no writes."""
 
     def kept_by_systemd(self, cgroup: str) -> bool:  # noqa: ARG002 - as of every cgroup

@@ -26,6 +26,11 @@ class Partition(Struct, frozen=True, kw_only=True):
     cpus: CPUSet
 
 
+def asks_for_partition(request: Request, grant: Grant) -> bool:
+    """Whether a container with exclusive CPUs is to be a partition, if it can be one."""
+    return bool(grant.own) and (request.steering.exclusive_partition is not ExclusivePartitions.OFF)
+
+
 def partition_of(
     request: Request, grant: Grant, cpus: CPUSet, layout: Layout, equipment: Equipment
 ) -> Partition | str:

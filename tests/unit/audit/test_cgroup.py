@@ -255,7 +255,10 @@ def test_the_cpus_of_many_cgroups_are_read_be_they_set_or_inherited(root: Root) 
     found = {name: str(cpus) for name, cpus in cgroups.cpusets(names).items()}
     assert found == {f"/{POD}/1": "2-5", f"/{POD}/2": "0-7"}
     mount = root.path / ("sys/fs/cgroup/cpuset" if root.version == 1 else "sys/fs/cgroup")
-    assert cgroups.cpuset_files(names) == {f"{mount}/{POD}/{n}/cpuset.cpus" for n in (1, 2, 3)}
+    assert cgroups.cpuset_files(names, names[:1]) == {
+        *(f"{mount}/{POD}/{n}/cpuset.cpus" for n in (1, 2, 3)),
+        f"{mount}/{POD}/1/cpuset.cpus.partition",
+    }
 
 
 def test_the_cpus_of_a_cgroup_are_written(root: Root) -> None:

@@ -8,6 +8,7 @@ import os
 from collections.abc import AsyncIterator, Collection, Iterable, Iterator, Mapping
 from contextlib import asynccontextmanager
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -39,12 +40,20 @@ class Counting:
         self._loop.call_soon_threadsafe(self.looked.set)
         return {each: CPUSet.parse(self.cpus[each]) for each in cgroups if each in self.cpus}
 
-    def cpuset_files(self, cgroups: Iterable[str]) -> Collection[str] | None:
-        return None if self.folder is None else {str(self.file(each)) for each in cgroups}
+    def cpuset_files(
+        self, cgroups: Iterable[str], partitions: Iterable[str]
+    ) -> Collection[str] | None:
+        if self.folder is None:
+            return None
+        files = [*map(self.file, cgroups), *map(self.partition_file, partitions)]
+        return {*map(str, files)}
 
     def file(self, cgroup: str) -> Path:
         assert self.folder is not None
         return self.folder / cgroup.replace("/", "-")
+
+    def partition_file(self, cgroup: str) -> Path:
+        return self.file(f"{cgroup}-partition")
 
 
 async def test_nobody_is_looked_at_while_nobody_has_cpus_of_its_own(tmp_path: Path) -> None:
@@ -170,9 +179,11 @@ def test_what_is_written_during_a_look_is_looked_at_after_it() -> None:
 
 
 @asynccontextmanager
-async def looking(folder: Path, cpusets: Counting) -> AsyncIterator[tuple[Served, Overlaps]]:
+async def looking(
+    folder: Path, cpusets: Counting, **spec: Any
+) -> AsyncIterator[tuple[Served, Overlaps]]:
     """Watch a container beside another with a CPU of its own."""
-    async with served(folder, cgroups=SimulatedCgroups) as it:
+    async with served(folder, cgroups=SimulatedCgroups, **spec) as it:
         await it.start(pod("guest"), pod("own", "1"))
         overlaps = Overlaps(it.daemon.node, it.daemon.executor, cpusets)
         with overlaps.watching():
@@ -195,6 +206,27 @@ async def test_the_kernel_tells_of_writes_to_containers_that_were_looked_at(
                 counting.file(each.message.linux.cgroups_path).write_text("0")
                 async with asyncio.timeout(HANGS):
                     await touched.wait()
+
+
+async def test_the_kernel_says_when_the_partition_of_an_owner_becomes_invalid(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    counting, touched = Counting({}, tmp_path), asyncio.Event()
+    monkeypatch.setattr(Overlaps, "touch", lambda _: touched.set())
+    async with looking(tmp_path, counting, exclusivePartitions="root") as (it, overlaps):
+        guest, own = (
+            counting.partition_file(each.message.linux.cgroups_path)
+            for each in it.runtime.containers
+        )
+        for each in (guest, own):
+            each.write_text("root")
+        await overlaps.look()
+        touched.clear()
+        own.write_text("root invalid (No cpu available due to hotplug)")
+        async with asyncio.timeout(HANGS):
+            await touched.wait()
+        assert overlaps._inotify is not None
+        assert str(guest) not in overlaps._inotify._watches, "a sharer is none"
 
 
 async def test_after_a_decision_all_are_looked_at_soon(tmp_path: Path) -> None:
