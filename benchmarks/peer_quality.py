@@ -1,4 +1,4 @@
-"""Count how nri-plugins' topology-aware policy shares cores, in the histories of `quality`.
+"""Count how well nri-plugins' topology-aware policy places, in the histories of `quality`.
 
 Its program runs beside an embedded runtime, on the same synthetic machines as sysfs folders, and
 gets the pods over NRI. It needs the program that `python3 -m tools.nri_plugins` builds.
@@ -14,7 +14,7 @@ from tempfile import TemporaryDirectory
 from typing import Any
 
 from benchmarks.peer import PATIENCE, peer
-from benchmarks.quality import MACHINES, ChangingNode, count_cores
+from benchmarks.quality import COUNTED, MACHINES, ChangingNode, judge, spans_sockets_in_vain
 from benchmarks.requests import runtime_on
 from benchmarks.table import Section
 from nri_policy.engine.event import Created, Event, Resized, Stopped
@@ -42,13 +42,20 @@ spec:
   unlimitedBurstable: package
   agent: {podResourceAPI: false}
 """
-COUNTED = {
-    "exclusive": "exclusive containers placed",
-    "strangers' cores": "with a thread of a core where another one has one",
-    "larger beside others": "of these, containers of two CPUs and more",
-    "open threads": "threads of the cores of exclusive containers that others may use",
-    "refused": "creations refused",
-}
+# What is judged here and there alike, of `quality.COUNTED`.
+JUDGED = (
+    "exclusive",
+    "cross sockets",
+    "cross nodes",
+    "memory away",
+    "more cores",
+    "strangers' cores",
+    "larger beside others",
+    "open threads",
+    "burstable cross",
+    "refused",
+    "resizes refused",
+)
 
 
 class PeerNode:
@@ -56,7 +63,7 @@ class PeerNode:
 
     def __init__(self, cpus: int, runtime: EmbeddedRuntime, state: Path) -> None:
         """Take the folder in which the program keeps its *state*."""
-        self.counts = dict.fromkeys(COUNTED, 0)
+        self.counts = dict.fromkeys(JUDGED, 0)
         self._machine = nodes.machine(MACHINES[cpus])
         self._runtime = runtime
         self._state = state
@@ -74,7 +81,7 @@ class PeerNode:
                     try:
                         await self._runtime.resize(self._pods[id_], "main", change)
                     except CRIError:  # it keeps what it has
-                        continue
+                        self.counts["resizes refused"] += 1
                 case Stopped(container_id=id_) if id_ in self._pods:
                     await self._runtime.delete_pod(self._pods.pop(id_))
                 case _:
@@ -90,12 +97,14 @@ class PeerNode:
         others = CPUSet.union(map(self._exclusive, self._pods.values()))
         self._pods[container.id] = pod
         own = self._exclusive(pod)
-        if own and not container.resources.cpu_request % 1000:
-            _, beside, left = count_cores(self._machine, own, others)
-            self.counts["exclusive"] += 1
-            self.counts["strangers' cores"] += beside
-            self.counts["larger beside others"] += beside and len(own) > 1
-            self.counts["open threads"] += left
+        given, asked = pod.container("main"), container.resources
+        if own and not asked.cpu_request % 1000:
+            for name, count in judge(self._machine, own, given.mems, others).items():
+                self.counts[name] += count
+        elif asked.cpu_limit and asked.cpu_request < asked.cpu_limit:
+            self.counts["burstable cross"] += spans_sockets_in_vain(
+                self._machine, given.cpus, asked.cpu_limit
+            )
 
     def _exclusive(self, pod: Pod) -> CPUSet:
         """Return the exclusive CPUs of a pod's container, by the file that the program exports."""
@@ -144,20 +153,20 @@ def section() -> Section:
     """Count all histories, here and there."""
     cells = {}
     for cpus, seeds in HISTORIES.items():
-        ours, theirs = dict.fromkeys(COUNTED, 0), dict.fromkeys(COUNTED, 0)
+        ours, theirs = dict.fromkeys(JUDGED, 0), dict.fromkeys(JUDGED, 0)
         for seed in range(1, seeds + 1):
             here = ChangingNode(cpus, seed)
             here.run()
             there = asyncio.run(measure(cpus, here.events))
-            for name in COUNTED:
+            for name in JUDGED:
                 ours[name] += here.counts[name]
                 theirs[name] += there[name]
-        cells[cpus] = {name: f"{ours[name]} / {theirs[name]}" for name in COUNTED}
+        cells[cpus] = {name: f"{ours[name]} / {theirs[name]}" for name in JUDGED}
     return Section(
-        title="Cores that containers share, here / nri-plugins",
+        title="How well containers are placed, here / nri-plugins",
         text=f"Its program (commit {nri_plugins.COMMIT[:8]}) beside an embedded runtime, over NRI.",
         head=("what", *(f"{cpus} CPUs" for cpus in HISTORIES)),
-        rows=[(text, *(cells[cpus][name] for cpus in HISTORIES)) for name, text in COUNTED.items()],
+        rows=[(COUNTED[name], *(cells[cpus][name] for cpus in HISTORIES)) for name in JUDGED],
     )
 
 

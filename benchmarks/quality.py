@@ -7,7 +7,7 @@ out apart from the engine, by trying all numbers of CPUs in every domain.
 from __future__ import annotations
 
 import random
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 
 from msgspec.structs import replace
 
@@ -61,6 +61,7 @@ COUNTED = {
     "burstable cross": "Burstable containers with a limit that span sockets",
     "refused": "creations refused for CPUs",
     "avoidable": "of these, with as many CPUs unrequested as they ask for",
+    "resizes refused": "resizes refused",
 }
 
 
@@ -131,44 +132,34 @@ class ChangingNode:
             self._judge(placed, fewest)
             self._judge_changes(decision, sent)
         elif placed.request.qos is QoS.BURSTABLE and placed.request.cpu_limit is not None:
-            package = max(len(p.cpus) for p in self._engine.layout.machine.packages)
-            self.counts["burstable cross"] += (
-                placed.request.cpu_limit <= 1000 * package
-                and self._touched(self._engine.layout.tree.pools[placed.grant.pool].cpus)[0] > 1
+            self.counts["burstable cross"] += spans_sockets_in_vain(
+                self._engine.layout.machine,
+                self._engine.state.sent[container.id][0],
+                placed.request.cpu_limit,
             )
 
     def _judge(self, placed: Placed, fewest: _Counts) -> None:
         counts, machine = self.counts, self._engine.layout.machine
         own = placed.grant.exclusive
         touched = self._touched(own)
-        counts["exclusive"] += 1
         if fewest != _NOWHERE:
             for at, name in enumerate(("sockets", "nodes", "l3s")):
                 counts[name] += max(0, touched[at] - fewest[at])
                 if touched[at] != fewest[at]:  # fewer: others made way
                     break
-        if touched[0] > 1:
-            counts["cross sockets"] += any(len(own) <= len(p.cpus) for p in machine.packages)
-        elif touched[1] > 1:
-            counts["cross nodes"] += any(len(own) <= len(n.cpus) for n in machine.nodes)
         layout = self._engine.layout
         width = layout.picker.domains.touched(own)
         counts["wide"] += width > layout.widths.least(len(own))
-        near = CPUSet(id_ for id_, cpus in machine.near_cpus.items() if cpus & own)
-        counts["memory away"] += not placed.grant.mems <= near
         others = CPUSet.union(
             each.grant.exclusive
             for each in self._engine.state.placed.values()
             if each is not placed
         )
-        cores, beside, left = count_cores(machine, own, others)
-        threads = max(len(core.cpus) for core in machine.cores)
-        more = cores > -(-len(own) // threads)
-        counts["more cores"] += more
-        counts["avoidable cores"] += more and (*touched, cores) > fewest
-        counts["strangers' cores"] += beside
-        counts["larger beside others"] += beside and len(own) > 1
-        counts["open threads"] += left
+        judged = judge(machine, own, placed.grant.mems, others)
+        for name, count in judged.items():
+            counts[name] += count
+        cores = sum(not core.cpus.isdisjoint(own) for core in machine.cores)
+        counts["avoidable cores"] += judged["more cores"] and (*touched, cores) > fewest
 
     def _count_moves(self, decision: Decision) -> None:
         state = self._engine.state
@@ -201,6 +192,7 @@ class ChangingNode:
                 Resized(container_id=container_id, resources=nodes.resources(milli, milli))
             )
         except PlacementError:
+            self.counts["resizes refused"] += 1
             return
         self._count_moves(decision)
         self._requested[container_id] = milli
@@ -214,11 +206,39 @@ class ChangingNode:
         return self._engine.handle(event)
 
 
-def count_cores(machine: Machine, own: CPUSet, others: CPUSet) -> tuple[int, bool, int]:
-    """Return the number of cores with CPUs of *own*, if *others* have CPUs there, and CPUs left."""
+def judge(machine: Machine, own: CPUSet, mems: CPUSet, others: CPUSet) -> dict[str, int]:
+    """Return what counts of a container on whole CPUs of its *own*, with memory on nodes *mems*.
+
+    *others* are the exclusive CPUs of other containers.
+    """
+    packages = [each.cpus for each in machine.packages]
+    nodes_ = [each.cpus for each in machine.nodes]
+    near = CPUSet(id_ for id_, cpus in machine.near_cpus.items() if cpus & own)
     cores = [core.cpus for core in machine.cores if core.cpus & own]
+    threads = max(len(core.cpus) for core in machine.cores)
     beside = any(core & others for core in cores)
-    return len(cores), beside, len(CPUSet.union(cores) - own)
+    crosses = spans(own, packages)
+    return {
+        "exclusive": 1,
+        "cross sockets": crosses and len(own) <= max(map(len, packages)),
+        "cross nodes": not crosses and spans(own, nodes_) and len(own) <= max(map(len, nodes_)),
+        "memory away": not mems <= near,
+        "more cores": len(cores) > -(-len(own) // threads),
+        "strangers' cores": beside,
+        "larger beside others": beside and len(own) > 1,
+        "open threads": len(CPUSet.union(cores) - own),
+    }
+
+
+def spans(cpus: CPUSet, domains: Iterable[CPUSet]) -> bool:
+    """Whether *cpus* are in several of the *domains*."""
+    return sum(not cpus.isdisjoint(domain) for domain in domains) > 1
+
+
+def spans_sockets_in_vain(machine: Machine, cpus: CPUSet, milli: int) -> bool:
+    """Whether a container limited to *milli* CPU may use several sockets, though one is enough."""
+    packages = [each.cpus for each in machine.packages]
+    return milli <= 1000 * max(map(len, packages)) and spans(cpus, packages)
 
 
 def _domains(state: State, level: Level) -> set[CPUSet]:
