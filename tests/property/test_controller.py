@@ -180,6 +180,23 @@ def test_places_are_free_again_once_it_is_known_that_they_were_not_written() -> 
     play.rest()
 
 
+def test_a_lost_answer_of_an_opening_that_was_seen_meanwhile_changes_nothing() -> None:
+    play = Play()
+    play.world.submit("j", 1, 1, HOSTNAME)
+    for _ in range(2):
+        play.listen()
+        play.step()
+    play.listen()
+    (opening,) = [each for each in play.controller.step() if isinstance(each, OpenGate)]
+    play.world.write(opening)
+    play.listen()
+    play.controller.note_no_answer(opening)
+    play.now += 1.0
+    play.rest()
+    assert not play.controller.errors
+    assert play.world.let_go("j") == (1, 1)
+
+
 def test_no_place_is_given_back_while_nobody_knows_whether_a_pod_is_on_its_way() -> None:
     play = Play()
     world = play.world

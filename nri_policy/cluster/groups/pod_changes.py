@@ -61,9 +61,10 @@ class PodChanges:
         self._unanswered.discard((pod.namespace, pod.name))
 
     def note_no_answer(self, write: OpenGate) -> None:
-        """Repeat an unchanged write later, because its answer was lost."""
+        """Repeat an unchanged write later whose answer was lost, unless its outcome was seen."""
         pod = write.opening.pod
-        self._unanswered.add((pod.namespace, pod.name))
+        if self._asked.get((pod.namespace, pod.name)) is write:
+            self._unanswered.add((pod.namespace, pod.name))
 
     def settle(self) -> None:
         """Drop writes without an answer: they failed, or the watch has shown them."""
