@@ -84,11 +84,12 @@ def check_cpu_class(settings: Settings, container: Container, request: Request) 
             text = f"possible for it: only exclusive CPUs have a class, and it has none ({why})"
             raise AnnotationError(asked.key, asked.name, text)
         return  # it is for other containers of the pod
-    known = [each.name for each in settings.cpu_classes]
+    known = {each.name: each for each in settings.cpu_classes}
     if asked.name not in known:
         allowed = f"one of cpuClasses ({', '.join(known) or 'there are none'})"
         raise AnnotationError(asked.key, asked.name, f"{allowed}{did_you_mean(asked.name, known)}")
-    if why := _find_other_namespaces(_cpu_class(settings, asked.name), container.pod.namespace):
+    allowed_namespaces = known[asked.name].allowed_namespaces
+    if why := _find_other_namespaces(allowed_namespaces, container.pod.namespace):
         raise AnnotationError(asked.key, asked.name, f"possible here: {why}")
 
 
@@ -100,7 +101,8 @@ def select_cpu(settings: Settings, namespace: str, request: Request) -> CPUUse |
     if asked is not None:
         given = _cpu_class(settings, asked.name)
         lacking = "the settings do not define it"
-        if given is not None and not (lacking := _find_other_namespaces(given, namespace)):
+        allowed = None if given is None else given.allowed_namespaces
+        if given is not None and not (lacking := _find_other_namespaces(allowed, namespace)):
             return CPUUse(name=asked.name, origin=Origin.ANNOTATION)
         lacking = f"CPU class {asked.name}: {lacking}"
     default = settings.exclusive_cpu_class or settings.shared_cpu_class
@@ -154,9 +156,8 @@ def _cpu_class(settings: Settings, name: str) -> CPUClass | None:
     return next((each for each in settings.cpu_classes if each.name == name), None)
 
 
-def _find_other_namespaces(given: SchedulingClass | CPUClass | None, namespace: str) -> str:
-    """Return why a class is not for a namespace; empty if it is."""
-    allowed = None if given is None else given.allowed_namespaces
+def _find_other_namespaces(allowed: tuple[Glob, ...] | None, namespace: str) -> str:
+    """Return why a class is not for a namespace; empty if it is, as it is for all with None."""
     if allowed is None or _any(allowed, namespace):
         return ""
     return f"it is for other namespaces ({', '.join(glob.pattern for glob in allowed) or 'none'})"
@@ -170,7 +171,7 @@ def select_rdt(
     Raises AnnotationError if it is annotated with a class that does not exist.
     """
     control, asked = settings.control.rdt, request.steering.rdt_class
-    defined = [name for each in control.partitions.values() for name in each.classes]
+    defined = control.classes
     if asked is not None:
         name, origin = asked.name, Origin.ANNOTATION
         if not control.enable:
@@ -182,16 +183,21 @@ def select_rdt(
         return None
     if name == ROOT_GROUP:
         return RDTGroup(name=name, origin=origin, group="")
+    foreign = ""
+    if name in defined:
+        allowed = defined[name].allowed_namespaces
+        foreign = _find_other_namespaces(allowed, container.pod.namespace)
     groups = equipment.rdt_groups
-    if (groups is None and not equipment.no_rdt) or name in (groups or ()):
+    if not foreign and ((groups is None and not equipment.no_rdt) or name in (groups or ())):
         return RDTGroup(name=name, origin=origin, group=name)
-    why = equipment.no_rdt or "it has no group in /sys/fs/resctrl"
+    why = foreign or equipment.no_rdt or "it has no group in /sys/fs/resctrl"
     if asked is not None:
         known = sorted({*defined, *(groups or ())})
-        if not equipment.no_rdt and name not in known:
-            allowed = f"an RDT class of this node ({', '.join(known) or 'there are none'})"
-            raise AnnotationError(asked.key, name, f"{allowed}{did_you_mean(name, known)}")
-        if settings.unsupported_annotations is Unsupported.REFUSE:
+        if name not in known and not equipment.no_rdt:
+            names = ", ".join(known) or "there are none"
+            text = f"an RDT class of this node ({names}){did_you_mean(name, known)}"
+            raise AnnotationError(asked.key, name, text)
+        if foreign or settings.unsupported_annotations is Unsupported.REFUSE:
             raise AnnotationError(asked.key, name, f"possible here: {why}")
     return RDTGroup(name=name, origin=origin, lacking=(f"RDT class {name}: {why}",))
 
@@ -250,7 +256,7 @@ def _find_refusal(
     given: SchedulingClass, equipment: Equipment, namespace: str, *, pinned: bool
 ) -> str:
     """Return why a container cannot be in a class; empty if it can."""
-    if why := _find_other_namespaces(given, namespace):
+    if why := _find_other_namespaces(given.allowed_namespaces, namespace):
         return why
     scheduler = scheduler_of(given)
     if scheduler is None or equipment.no_scheduler:

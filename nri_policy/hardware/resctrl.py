@@ -16,6 +16,11 @@ from nri_policy.hardware.notes import Notes
 from nri_policy.hardware.sysfs import Folder, Tree
 
 RESCTRL = "sys/fs/resctrl"
+# What a group may be named here: not like the root group's files and folders.
+GROUP_NAME = re.compile(
+    r"(?!(?:info|mon_data|mon_groups|system|cpus|cpus_list|tasks|mode|schemata|size)$)"
+    r"[A-Za-z0-9_-][A-Za-z0-9._-]{0,63}"
+)
 _OTHERS = frozenset({"info", "mon_data", "mon_groups"})  # folders that are no groups
 _LINE = re.compile(r"\s*([A-Z][A-Z0-9]*):(\d+=[0-9a-f]+(?:;\d+=[0-9a-f]+)*)", re.ASCII)
 _NO_LIMIT = (1 << 32) - 1  # MB/s

@@ -10,7 +10,9 @@ from typing import Annotated
 
 from msgspec import field
 
+from nri_policy.foundation.glob import Glob
 from nri_policy.foundation.wording import quoted
+from nri_policy.hardware.resctrl import GROUP_NAME
 from nri_policy.settings import values
 from nri_policy.settings.section import Section
 
@@ -21,6 +23,7 @@ _MASK = re.compile(r"0x[0-9a-fA-F]{1,16}")
 _BANDWIDTH = re.compile(r"[0-9]{1,3}%|[0-9]{1,9}MBps")
 _IDS = re.compile(r"all|[0-9]{1,4}(?:-[0-9]{1,4})?(?:,[0-9]{1,4}(?:-[0-9]{1,4})?)*")
 _ANY = -1  # a cache without a list of ids: the share of `all` counts
+_NAME = "1 to 64 letters, digits, '.', '_', '-', and no name of a file in resctrl"
 _SHARE = "a share of a cache, such as 50%, 0-5 or 0xff0"
 
 
@@ -120,10 +123,18 @@ class Allocation(Section, frozen=True, kw_only=True):
                     yield name, f"{quoted(ids)} is not a list of cache ids, such as all or 0-1"
 
 
+class Class(Allocation, frozen=True, kw_only=True):
+    """A group, and its shares of its partition."""
+
+    allowed_namespaces: Annotated[tuple[Glob, ...] | None, values.globs] = field(
+        name="allowedNamespaces", default=None
+    )
+
+
 class Partition(Allocation, frozen=True, kw_only=True):
     """A part of the caches, shared by its classes."""
 
-    classes: Mapping[str, Allocation] = field(default_factory=dict)
+    classes: Mapping[str, Class] = field(default_factory=dict)
 
     def find_faults(self) -> Iterator[tuple[str, str]]:
         """Yield ranges of percents: only classes may have these, partitions are side by side."""
@@ -161,14 +172,23 @@ class RDT(Section, frozen=True, kw_only=True):
     partitions: Mapping[str, Partition] = field(default_factory=dict)
     force: Annotated[bool, values.flag] = False
 
+    @property
+    def classes(self) -> Mapping[str, Class]:
+        """The classes of all partitions."""
+        return {
+            name: each
+            for partition in self.partitions.values()
+            for name, each in partition.classes.items()
+        }
+
     def find_faults(self) -> Iterator[tuple[str, str]]:
         """Yield names that resctrl groups cannot have, and duplicates."""
         seen: set[str] = set()
         for partition, each in self.partitions.items():
             for name in each.classes:
                 path = f"partitions.{partition}.classes"
-                if name in {".", ".."} or "/" in name or "\n" in name:
-                    yield path, f"{quoted(name)} is not the name of a group"
+                if not GROUP_NAME.fullmatch(name):
+                    yield path, f"{quoted(name)} is not the name of a group: {_NAME}"
                 if name in seen:
                     yield path, f"{quoted(name)} is given twice"
                 seen.add(name)

@@ -401,11 +401,7 @@ class Settings(Section, frozen=True, kw_only=True):
             ),
             ("block I/O", blockio.classes, tuple(QoS) if blockio.qos_is_default else ()),
             ("CPU", [each.name for each in self.cpu_classes], pools),
-            (
-                "RDT",
-                [name for each in rdt.partitions.values() for name in each.classes],
-                tuple(QoS) if rdt.qos_is_default else (),
-            ),
+            ("RDT", rdt.classes, tuple(QoS) if rdt.qos_is_default else ()),
         ):
             names = [each for each in every if each not in given]
             if names:

@@ -14,6 +14,7 @@ from msgspec import Struct
 
 from nri_policy.foundation.cpuset import CPUSet
 from nri_policy.foundation.wording import quoted
+from nri_policy.hardware.resctrl import GROUP_NAME
 
 MAX_VALUE = 4096  # characters
 
@@ -60,11 +61,7 @@ _IDS = {
     Kind.CPUFREQ: re.compile(r"0|[1-9][0-9]{0,3}"),
     Kind.UNCORE: re.compile(r"package_[0-9]{2}_die_[0-9]{2}|uncore[0-9]{2}"),
     Kind.IRQ: re.compile(r"default|0|[1-9][0-9]{0,8}"),
-    # The names of the root group, its monitors and its files are not accepted.
-    Kind.RESCTRL: re.compile(
-        r"(?!(?:info|mon_data|mon_groups|system|cpus|cpus_list|tasks|mode|schemata|size)$)"
-        r"[A-Za-z0-9_-][A-Za-z0-9._-]{0,63}"
-    ),
+    Kind.RESCTRL: GROUP_NAME,
 }
 # The attributes of each kind, and the values of each attribute.
 _ATTRIBUTES: tuple[tuple[Kind, re.Pattern[str], re.Pattern[str]], ...] = (

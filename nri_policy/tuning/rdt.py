@@ -55,9 +55,7 @@ def resolve(given: RDT, resctrl: Resctrl | None) -> tuple[tuple[RDTClass, ...], 
         text = "no effect here: resctrl is not mounted on this machine"
         return (), (Fault(path="control.rdt.enable", text=text, fatal=False),)
     faults = [*_lacking(given, resctrl)]
-    shares: dict[str, dict[str, dict[int, int]]] = {
-        name: {} for each in given.partitions.values() for name in each.classes
-    }
+    shares: dict[str, dict[str, dict[int, int]]] = {name: {} for name in given.classes}
     if len(shares) > resctrl.groups:
         text = f"{len(shares)} classes: this machine can have {resctrl.groups} groups"
         faults.append(Fault(path=_PATH, text=text, fatal=True))

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
+from msgspec.structs import replace
 
 from nri_policy.classes import (
     Equipment,
@@ -296,6 +297,27 @@ def test_an_rdt_class_is_annotated_or_that_of_the_qos() -> None:
     root = nodes.container(500, annotations={RDT_KEY: ""})
     found = rdt_of(GROUPS, root, **qos)
     assert found == RDTGroup(name="system/default", origin=Origin.ANNOTATION, group="")
+
+
+def test_an_rdt_class_is_only_for_its_namespaces() -> None:
+    gold = {"all": {"classes": {"gold": {"allowedNamespaces": ["telco-*"]}}}}
+    given = nodes.settings(control={"rdt": {"enable": True, "partitions": gold}})
+    asked = nodes.container(500, annotations={f"{RDT_KEY}/pod": "gold"})
+    with pytest.raises(AnnotationError, match=r"it is for other namespaces \(telco-\*\)"):
+        of(asked, given, GROUPS)
+    telco = replace(asked, pod=replace(asked.pod, namespace="telco-1"))
+    found = of(telco, given, GROUPS)
+    assert found is not None
+    assert found.rdt == RDTGroup(name="gold", origin=Origin.ANNOTATION, group="gold")
+    own = {"all": {"classes": {"Guaranteed": {"allowedNamespaces": ["telco-*"]}}}}
+    rdt = {"enable": True, "partitions": own, "usePodQoSAsDefaultClass": True}
+    given = nodes.settings(control={"rdt": rdt})
+    found = of(nodes.container(500), given, Equipment(rdt_groups=("Guaranteed",)))
+    assert found is not None
+    assert found.rdt is not None
+    assert found.rdt.group is None, "a default class is left out"
+    (why,) = found.rdt.lacking
+    assert "it is for other namespaces" in why
 
 
 def test_an_rdt_class_that_is_off_or_impossible_is_not_passed_on() -> None:

@@ -61,8 +61,8 @@ from nri_policy.settings import (
 from nri_policy.settings.document import _fields
 from nri_policy.settings.rdt import (
     RDT,
-    Allocation,
     CacheShare,
+    Class,
     OptionalResource,
     Partition,
     RDTOptions,
@@ -205,7 +205,10 @@ spec:
       usePodQoSAsDefaultClass: true
       force: true
       options: {l2: {optional: true}, l3: {optional: true}, mb: {optional: true}}
-      partitions: {all: {l3Allocation: {all: {unified: 50%}}, classes: {gold: {}}}}
+      partitions:
+        all:
+          l3Allocation: {all: {unified: 50%}}
+          classes: {gold: {allowedNamespaces: ["telco-*"]}}
   controllableInterrupts: ["PCI-*"]
   isolateInterrupts: exclusive
   crioAnnotationNamespaces: [telco-*]
@@ -302,7 +305,8 @@ status: {nodes: {}}
                 ),
                 partitions={
                     "all": Partition(
-                        l3={"all": CacheShare(unified="50%")}, classes={"gold": Allocation()}
+                        l3={"all": CacheShare(unified="50%")},
+                        classes={"gold": Class(allowed_namespaces=(Glob.parse("telco-*"),))},
                     )
                 },
             ),

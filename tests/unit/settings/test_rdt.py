@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 
 from nri_policy.settings import SettingsError, from_spec
+from nri_policy.tuning.items import Item, Kind, check
 
 
 def problems_of(*partitions: dict[str, Any]) -> list[str]:
@@ -41,6 +42,14 @@ def test_what_is_no_share_is_refused(text: str) -> None:
     assert problems_of({"classes": {"gold": share_of(text)}}) == [
         f"l3Allocation.all.unified: '{text}' is not a share of a cache, such as 50%, 0-5 or 0xff0"
     ]
+
+
+@pytest.mark.parametrize("name", ["a b", ".", "..", ".a", "a/b", "a\n", "tasks", "info", "x" * 65])
+def test_a_class_has_a_name_that_the_tuner_accepts(name: str) -> None:
+    with pytest.raises(ValueError, match="is not the id of a resctrl"):
+        check(Item(Kind.RESCTRL, name, "schemata"), "")
+    (problem,) = problems_of({"classes": {name: {}}})
+    assert "is not the name of a group: 1 to 64 letters" in problem
 
 
 def test_a_partition_has_no_range_of_percents() -> None:

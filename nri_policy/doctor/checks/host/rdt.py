@@ -26,8 +26,8 @@ def check(facts: Facts) -> Iterator[Finding]:
     if settings is None or not enabled:
         return
     rdt = settings.control.rdt
-    defined = {name for each in rdt.partitions.values() for name in each.classes}
-    if rdt.partitions and (foreign := sorted({*facts.resctrl.existing} - defined)):
+    foreign = sorted({*facts.resctrl.existing} - rdt.classes.keys())
+    if rdt.partitions and foreign:
         found = "groups of resctrl that the settings do not define stay as they are"
         yield Finding("rdt", Verdict.NOTE, f"{found}: {some(foreign)}")
     for each in resolve(rdt, facts.resctrl)[1]:
