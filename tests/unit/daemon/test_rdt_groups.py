@@ -134,6 +134,26 @@ def test_a_group_of_somebody_else_is_taken_over_only_by_force(host: Host, force:
     run(test)
 
 
+def test_groups_of_others_stay_with_their_tasks_even_by_force(host: Host) -> None:
+    for name in ("empty", "busy"):  # of the runtime, of an exporter: no settings name them
+        host.resctrl.mkdir(name)
+    host.resctrl.write("busy/schemata", b"L3:0=3\n")
+    host.resctrl.tasks = {7: "busy"}
+    before = host.schemata()
+
+    async def test() -> None:
+        async with host.serving(rdt("100%", force=True)) as up:
+            link = up.daemon.tuner_link
+            link.inform()
+            assert before.items() < host.schemata().items()
+            await up.daemon.events.reconfigure(settings=nodes.settings(control={}))
+            link.inform()
+            assert host.schemata() == before
+            assert host.resctrl.tasks == {7: "busy"}
+
+    run(test)
+
+
 def test_what_the_kernel_says_is_quoted(tmp_path: Path) -> None:
     host = Host(tmp_path, closids=3)
     host.resctrl.mkdir("theirs")

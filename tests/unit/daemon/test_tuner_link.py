@@ -94,6 +94,62 @@ def test_the_cpus_of_a_container_have_its_class_until_it_ends(host: Host) -> Non
     run(test)
 
 
+def test_what_the_next_class_leaves_out_is_the_original_again(host: Host) -> None:
+    async def test() -> None:
+        async with host.serving(listening=False) as up:
+            link, before = up.daemon.tuner_link, host.cpus.texts()
+            assert not await up.start(pod("web", "1", annotations=FAST))
+            link.inform()
+            await up.runtime.stop_pod(up.runtime.container("web/main").pod)
+            assert not await up.start(pod("api", "1", annotations={f"{KEY}/pod": "eager"}))
+            (cpu,) = up.daemon.node.view.exclusive
+            link.inform()
+            after = host.cpus.texts()
+            assert cpu == 1, "the same CPU"
+            own = {path for path in after if "/cpu1/" in path or "/policy1/" in path}
+            differing = {path for path in own if after[path] != before[path]}
+            assert {path.rpartition("/")[2] for path in differing} == {
+                "energy_performance_preference"
+            }
+
+    run(test)
+
+
+def test_an_idle_state_that_the_administrator_has_disabled_stays_so(host: Host) -> None:
+    async def test() -> None:
+        name = "cpu1/cpuidle/state1/disable"
+        host.cpus.write(name, b"1")
+        classes = [{"name": "odd", "disabledCstates": ["C6"]}]
+        async with host.serving(
+            listening=False, cpuClasses=classes, sharedPoolCPUClass="odd"
+        ) as up:
+            up.daemon.tuner_link.inform()
+            assert host.cpus.read("cpu1/cpuidle/state2/disable") == "1", "C6, by the class"
+            assert host.cpus.read(name) == "1"
+            up.daemon.tuner_link.release()
+            assert host.cpus.read("cpu1/cpuidle/state2/disable") == "0"
+            assert host.cpus.read(name) == "1"
+
+    run(test)
+
+
+def test_an_uncore_frequency_that_no_class_sets_any_more_is_the_original(host: Host) -> None:
+    before = host.cpus.texts()
+
+    async def test() -> None:
+        classes = [{"name": "calm", "uncoreMaxFreq": "1.2GHz"}]
+        async with host.serving(listening=False, cpuClasses=classes) as up:
+            up.daemon.tuner_link.inform()
+            path = "intel_uncore_frequency/package_00_die_00/max_freq_khz"
+            assert host.cpus.read(path) == "1200000"
+            spec = SPEC | {"cpuClasses": [{"name": "calm"}]}
+            await up.daemon.events.reconfigure(settings=from_spec(spec, "here"))
+            up.daemon.tuner_link.inform()
+            assert host.cpus.texts() == before
+
+    run(test)
+
+
 def test_a_restarted_daemon_and_tuner_know_the_originals(host: Host) -> None:
     before = host.cpus.texts()
 
