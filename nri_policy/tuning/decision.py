@@ -5,8 +5,9 @@
 | yes | the wish | nothing |
 | yes | the original, or an earlier value of ours | write |
 | yes | another value, or changed since it was in force | contested: repair, a few times an hour |
+| yes | the interrupt is gone | forget |
 | no | the original, or the item is gone | forget |
-| no | ours | write the original |
+| no | ours, or any value of a group that we made | write the original: remove the group |
 | no | another value | somebody else owns it: leave it, and forget |
 """
 
@@ -17,7 +18,7 @@ from enum import StrEnum
 from msgspec import Struct
 from msgspec.structs import replace
 
-from nri_policy.tuning.items import Item
+from nri_policy.tuning.items import NO_GROUP, Item, Kind
 
 REPAIRS = 3  # of a contested item, in the time below
 HOUR = 3600.0
@@ -56,6 +57,11 @@ class Entry(Struct, frozen=True, kw_only=True):
     def values(self) -> set[str]:
         """The values that are not somebody else's."""
         return {self.original, self.ours, *[self.previous] * bool(self.previous)}
+
+    @property
+    def made(self) -> bool:
+        """Whether the item is a group of resctrl that the tuner makes, and so removes."""
+        return self.original == NO_GROUP
 
 
 class Lack(Struct, frozen=True):
@@ -99,8 +105,10 @@ def decide(  # noqa: PLR0911, PLR0913 - one return for each row; what is known
         return _release(found, entry, attempts, now)
     if isinstance(found, Lack):
         state = State.UNSUPPORTED if found.absent else State.PENDING
-        return Step(Action.NOTHING, state, found.why)
-    if found == wish and (entry is None or entry.ours == wish):
+        # an interrupt of the same number that comes later is another one, with another original
+        gone = found.absent and entry is not None and entry.item.kind is Kind.IRQ
+        return Step(Action.FORGET if gone else Action.NOTHING, state, found.why)
+    if found == wish and (entry is None or entry.ours == wish or attempts.hopeless):
         return Step(Action.NOTHING)
     if attempts.hopeless:
         return Step(Action.NOTHING, State.UNSUPPORTED, attempts.why)
@@ -114,8 +122,8 @@ def decide(  # noqa: PLR0911, PLR0913 - one return for each row; what is known
 
 
 def _is_contested(wish: str, found: str, entry: Entry | None, attempts: Attempts) -> bool:
-    if entry is None:
-        return False
+    if entry is None or (entry.made and not attempts.confirmed):  # the tuner may have been killed
+        return False  # between making the group and giving it its shares
     return found not in entry.values or (attempts.confirmed and entry.ours == wish)
 
 
@@ -126,7 +134,7 @@ def _release(found: str | Lack, entry: Entry, attempts: Attempts, now: float) ->
         return Step(Action.NOTHING, State.PENDING, found.why)
     if found == entry.original:
         return Step(Action.FORGET)
-    if found not in entry.values:
+    if found not in entry.values and not entry.made:
         return Step(Action.LEAVE)
     if now < attempts.retry_at:
         return Step(Action.NOTHING, State.PENDING, attempts.why)

@@ -14,12 +14,11 @@ from typing import Protocol
 from nri_policy.foundation.cpuset import CPUSet
 from nri_policy.hardware.resctrl import RESCTRL, format_schemata, parse_schemata
 from nri_policy.tuning.decision import Lack
-from nri_policy.tuning.items import Item, Kind
+from nri_policy.tuning.items import NO_GROUP, Item, Kind
 
 _IRQS = "proc/irq"
 _CPUS = "sys/devices/system/cpu"
 _RESOURCES = {"L2", "L2CODE", "L2DATA", "L3", "L3CODE", "L3DATA", "MB"}  # that classes share
-NO_GROUP = ""  # the value of a group that does not exist
 _CPUFREQ = {
     "min_freq": "scaling_min_freq",
     "max_freq": "scaling_max_freq",

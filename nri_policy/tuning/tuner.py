@@ -8,7 +8,7 @@ from __future__ import annotations
 import logging
 import math
 from collections import Counter
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 
 from msgspec.structs import replace
 
@@ -97,8 +97,10 @@ class Tuner:
         for item in sorted(self._desired.keys() | self._journal.entries):
             hides = item.attribute == "governor" and self._target(item) == "performance"
             orders[2 if hides else item.attribute != "governor"].append(item)
-        for items in orders:
-            self._bring(items)
+        first, then, last = orders
+        self._bring(first)
+        self._bring(then)
+        self._bring(self._without_waiting(last))
         self._drop()
 
     def _bring(self, items: Iterable[Item]) -> None:
@@ -110,6 +112,24 @@ class Tuner:
         for item in [*ready, *restored]:
             self._write(item)
 
+    def _without_waiting(self, governors: Iterable[Item]) -> Iterator[Item]:
+        """Yield the *governors* that may be set; others wait for the preference they would hide."""
+        for item in governors:
+            step, _ = self._steps.get(replace(item, attribute="epp"), (Step(Action.NOTHING), ""))
+            if step.state is State.PENDING:
+                waits = Step(Action.NOTHING, State.PENDING, f"its epp is first: {step.why}")
+                self._steps[item] = waits, self._read(item)
+            else:
+                yield item
+
+    def _read(self, item: Item) -> str | Lack:
+        """Return the value of an item, but not what the kernel shows in its place."""
+        found = self._files.read(item)
+        if item.attribute != "epp" or found == self._target(item):
+            return found
+        governor = self._files.read(replace(item, attribute="governor"))
+        return Lack("the governor performance hides it") if governor == "performance" else found
+
     @property
     def next_look(self) -> float:
         """The seconds until the next look is due; infinite before wishes are known."""
@@ -117,7 +137,7 @@ class Tuner:
             return math.inf
         times = [self._looked_at + LOOK]
         for item, (step, found) in self._steps.items():
-            if step.state is State.PENDING and isinstance(found, str):
+            if step.state is State.PENDING and isinstance(found, str) and item in self._attempts:
                 times.append(self._attempts[item].retry_at)
         return max(0.0, min(times) - self._now())
 
@@ -152,7 +172,7 @@ class Tuner:
 
     def _decide(self, item: Item) -> tuple[Step, str | Lack]:
         assert self._desired is not None, "requests are known"
-        wish, found = self._desired.get(item), self._files.read(item)
+        wish, found = self._desired.get(item), self._read(item)
         entry, attempts = self._journal.entries.get(item), self._attempts.get(item, Attempts())
         value = None if wish is None else wish.value
         step = decide(value, found, entry, attempts, self._now(), repair=self._repair)

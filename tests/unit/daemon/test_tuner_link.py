@@ -18,7 +18,7 @@ from nri_policy.daemon.tuner_link import UNANSWERED, check_hardware
 from nri_policy.pools.capacity import CapacityError
 from nri_policy.settings import from_spec
 from nri_policy.tuning.decision import State
-from nri_policy.tuning.items import Desired
+from nri_policy.tuning.items import Desired, Item, Kind, Wish
 from nri_policy.tuning.protocol import Reply, TunerError
 from tests.support import nodes
 from tests.support.daemon import Served, pod, served
@@ -189,7 +189,7 @@ def test_preferences_are_set_after_the_governor_that_permits_them(host: Host) ->
 def test_a_write_that_the_kernel_refuses_is_pending_and_fails_no_container(host: Host) -> None:
     async def test() -> None:
         async with host.serving(listening=False) as up:
-            host.cpus.write(GOVERNOR, b"performance")
+            host.cpus.offline = {1}
             asked = {f"{KEY}/pod": "eager"}
             assert not await up.start(pod("web", "1", annotations=asked))
             up.daemon.tuner_link.inform()
@@ -448,3 +448,30 @@ def test_the_original_preference_outlives_a_governor_that_hides_it(host: Host) -
             assert host.cpus.texts() == before
 
     run(test)
+
+
+def test_a_preference_is_never_read_or_left_under_the_governor_that_hides_it(host: Host) -> None:
+    """Though writes fail meanwhile: else `performance` would be taken for its original."""
+    before = host.cpus.texts()
+    epp, governor = (Item(Kind.CPUFREQ, "1", name) for name in ("epp", "governor"))
+    quick, saving = {governor: Wish("performance")}, {epp: Wish("balance_power")}
+
+    def show() -> dict[Item, tuple[State, str]]:
+        return {each.item: (each.state, each.why) for each in host.tuner.list_tunables()}
+
+    host.tuner.set(quick, repair=False)
+    host.cpus.offline = {1}  # so that the driver is busy
+    host.tuner.set(saving, repair=False)
+    assert show()[epp] == (State.PENDING, "the governor performance hides it")
+    host.cpus.offline, host.time = set(), 60.0
+    host.tuner.look()
+    assert show() == {epp: (State.OK, "")}
+    host.cpus.offline = {1}
+    host.tuner.set(quick, repair=False)
+    busy = "EBUSY Device or resource busy"
+    assert show()[governor] == (State.PENDING, f"its epp is first: {busy}")
+    host.cpus.offline, host.time = set(), 120.0
+    host.tuner.look()
+    assert show() == {governor: (State.OK, "")}
+    host.tuner.set({}, repair=False)
+    assert host.cpus.texts() == before

@@ -21,6 +21,7 @@ from nri_policy.tuning.decision import (
     record_repair,
     record_success,
 )
+from nri_policy.tuning.items import NO_GROUP, Item, Kind
 from tests.support.tunables import irq
 
 ITEM = irq(1)
@@ -31,6 +32,15 @@ GONE, UNREADABLE = Lack("No such file or directory", absent=True), Lack("EIO")
 
 def entry(ours: str = OURS, previous: str = "") -> Entry:
     return Entry(item=ITEM, original=ORIGINAL, ours=ours, previous=previous, when=1.0)
+
+
+POLICY, GROUP = (
+    Entry(item=Item(kind, "0", attribute), original=original, ours=OURS, when=1.0)
+    for kind, attribute, original in (
+        (Kind.CPUFREQ, "governor", ORIGINAL),
+        (Kind.RESCTRL, "schemata", NO_GROUP),
+    )
+)
 
 
 def step(
@@ -53,7 +63,11 @@ CASES = [
     (NEXT, OURS, entry(NEXT, previous=OURS), Action.WRITE, State.OK),
     (NEXT, NEXT, entry(), Action.WRITE, State.OK),  # so that the journal has it
     (OURS, FOREIGN, entry(), Action.NOTHING, State.CONTESTED),
-    (OURS, GONE, entry(), Action.NOTHING, State.UNSUPPORTED),
+    (OURS, GONE, entry(), Action.FORGET, State.UNSUPPORTED),  # its number can be used again
+    (OURS, GONE, POLICY, Action.NOTHING, State.UNSUPPORTED),  # the kernel keeps what it has
+    (NEXT, OURS, GROUP, Action.WRITE, State.OK),
+    (OURS, FOREIGN, GROUP, Action.WRITE, State.OK),  # made, and not given its shares
+    (None, FOREIGN, GROUP, Action.RESTORE, State.OK),
     (OURS, UNREADABLE, entry(), Action.NOTHING, State.PENDING),
     (None, ORIGINAL, entry(), Action.FORGET, State.OK),
     (None, GONE, entry(), Action.FORGET, State.OK),
@@ -87,6 +101,18 @@ def test_a_foreign_value_is_never_written_over_unless_it_is_repaired() -> None:
 def test_a_value_that_was_in_force_and_changed_is_contested_even_if_it_is_the_original() -> None:
     assert step(OURS, ORIGINAL, entry(), Attempts(confirmed=True)).state is State.CONTESTED
     assert step(NEXT, OURS, entry(), Attempts(confirmed=True)) == Step(Action.WRITE)
+
+
+def test_a_group_of_ours_that_something_else_changes_is_contested_and_removed_in_the_end() -> None:
+    changed = step(OURS, FOREIGN, GROUP, Attempts(confirmed=True))
+    assert (changed.action, changed.state) == (Action.NOTHING, State.CONTESTED)
+    assert step(None, FOREIGN, GROUP, Attempts(confirmed=True)).action is Action.RESTORE
+
+
+def test_an_interrupt_that_cannot_be_moved_is_in_order_where_it_is_due() -> None:
+    fixed = Attempts(hopeless=True, why="not movable: EPERM")
+    assert step(OURS, OURS, entry(NEXT), fixed) == Step(Action.NOTHING)
+    assert step(NEXT, OURS, entry(NEXT), fixed).state is State.UNSUPPORTED
 
 
 def test_a_contested_item_is_repaired_three_times_an_hour() -> None:
