@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import asyncio
+import shutil
 import signal
 import sys
 import tempfile
@@ -11,6 +12,7 @@ from pathlib import Path
 
 from tests.faults.campaign import run
 from tests.faults.memory import MOST_GROWTH, resident
+from tests.faults.tunables import play
 
 
 def main() -> None:
@@ -24,6 +26,10 @@ def main() -> None:
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # so that everything is cleaned up
     with tempfile.TemporaryDirectory(prefix="faults-") as folder:
         counts = asyncio.run(run(options.rounds, options.seed, Path(folder)))
+        for seed in range(options.seed, options.seed + options.rounds):
+            (own := Path(folder) / f"tuner-{seed}").mkdir()
+            counts.update(play(seed, own))
+            shutil.rmtree(own)
         sizes = []
         if options.pods:
             memory = resident(Path(folder) / "memory", options.pods, options.pods // 10)
