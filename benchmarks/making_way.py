@@ -11,7 +11,6 @@ from nri_policy.engine.engine import Engine
 from nri_policy.engine.event import Created, Event
 from nri_policy.engine.placement.making_way import find_relocations
 from nri_policy.engine.placement.placement import place
-from nri_policy.engine.requests.request_reader import read_request
 from nri_policy.workload.pod import Container
 from tests.support import busy_node, nodes
 
@@ -42,7 +41,7 @@ def engine_of(events: list[Event], movers: int) -> Engine:
 def searched(engine: Engine, container: Container) -> Timing | None:
     """Return how long the search takes for a newcomer, None where nobody could make way."""
     state = engine.state
-    request, _ = read_request(container, state.layout)
+    request, _ = state.layout.requests.read(container)
     try:
         first = place(state.fork(), container, request, last=False)
     except PlacementError:

@@ -9,7 +9,7 @@ Its rooms, from the top; each may use those below it:
 - `pods`: pod rooms, and the amounts of pods as a whole
 - `placement`: books what was chosen, and moves other containers
 - `choice`: compares pools, picks CPUs and memory, or says what is missing
-- `requests`, `updates`: what a container asks for; what the runtime is sent
+- `updates`: what the runtime is sent
 - `state`: the layout, the grants and bookings
 
 Others import from these modules:
@@ -24,7 +24,6 @@ Others import from these modules:
 | `explanation` | the reasons of a decision |
 | `grant` | grants, placements and decisions |
 | `placement.resource_claims` | cuts and releases the CPUs of resource claims |
-| `requests.request_reader` | reads the request of a container under the settings |
 | `restart.listed_container` | merges a container in the runtime's list with what is known of it |
 | `state.layout` | what follows from the machine and the settings alone; made once, then only read |
 | `state.partitions` | which containers are to be kernel partitions |

@@ -39,7 +39,6 @@ from nri_policy.engine.lifecycle.correction import describe
 from nri_policy.engine.lifecycle.lifecycle import create, elapse, resend, start, stop
 from nri_policy.engine.lifecycle.resizing import end_resize, resize
 from nri_policy.engine.placement.resource_claims import hold_again, prepare, unprepare
-from nri_policy.engine.requests.request_reader import read_admitted, read_request
 from nri_policy.engine.restart.reconfiguration import await_resizes, reconfigure
 from nri_policy.engine.restart.restoration import place_candidates, resume
 from nri_policy.engine.restart.synchronization import synchronize
@@ -85,7 +84,7 @@ class Engine:
         *picture* is impossible on *layout*.
         """
         engine = cls.__new__(cls)
-        state = resume(layout, picture, lambda container: read_request(container, layout)[0])
+        state = resume(layout, picture)
         engine._state, engine._unheard, engine._earlier = state, EMPTY, None  # noqa: SLF001
         engine._tables = state.snapshot()  # noqa: SLF001
         engine._touched = Touched(object(), None, ())  # noqa: SLF001
@@ -119,7 +118,7 @@ class Engine:
 
     def interim_placement(self, container: Container) -> Placement:
         """Return where a container can wait that has to be admitted before it is decided on."""
-        _, request, _ = read_admitted(container, self.layout)
+        _, request, _ = self.layout.requests.read_admitted(container)
         return interim_placement(self._state, request)
 
     def handle(self, event: Event) -> Decision:  # noqa: C901, PLR0912 - a case for each event

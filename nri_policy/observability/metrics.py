@@ -16,13 +16,13 @@ from nri_policy.engine.choice.shortage import Lack, PlacementError
 from nri_policy.engine.event import KINDS, Created, Event, Resized, kind
 from nri_policy.engine.explanation import DecisionKind
 from nri_policy.engine.grant import Decision
-from nri_policy.engine.requests.request_reader import AmountsError
 from nri_policy.manifests.quality_of_service import QoS
 from nri_policy.node import NodeView, Outcome
 from nri_policy.nri.service import METHODS, RequestResult
 from nri_policy.observability import families
 from nri_policy.observability.counting import Counter, Durations
 from nri_policy.observability.inventory import Shortcoming, find_shortcomings
+from nri_policy.workload.pod import AmountsError
 
 if TYPE_CHECKING:
     from prometheus_client.core import Metric

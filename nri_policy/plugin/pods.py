@@ -16,7 +16,6 @@ from typing import Any, Protocol
 
 from msgspec.structs import replace
 
-from nri_policy.engine.requests.request_reader import overlay
 from nri_policy.engine.restart.listed_container import NO_LIMIT
 from nri_policy.engine.state.quota import as_granted
 from nri_policy.foundation.cpuset import CPUSet
@@ -36,7 +35,7 @@ from nri_policy.workload.hints import (
     claim_hints,
     find_used_devices,
 )
-from nri_policy.workload.pod import Container, Pod, Resources, rounded_shares, shares_of
+from nri_policy.workload.pod import Container, Pod, Resources, overlay, rounded_shares, shares_of
 from nri_policy.workload.requirements import PodRequirements
 
 log = logging.getLogger(__name__)

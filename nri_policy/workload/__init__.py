@@ -19,5 +19,6 @@ Others import from these modules:
 | `pod` | pods and containers as the runtime describes them |
 | `preferences` | the typed annotations for one container |
 | `request` | what a container is entitled to, and what steers the choice |
+| `request_reader` | reads all that a container asks for, under the settings of a node |
 | `requirements` | requests and limits as in the pod's manifest |
 """

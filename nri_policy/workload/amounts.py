@@ -15,6 +15,7 @@ from enum import StrEnum
 from msgspec import Struct
 from msgspec.structs import replace
 
+from nri_policy.foundation.units import format_cpu
 from nri_policy.manifests.quality_of_service import QoS
 from nri_policy.workload.oom_score import memory_request
 from nri_policy.workload.pod import Container, Resources, shares_of
@@ -41,6 +42,7 @@ class Amounts(Struct, frozen=True, kw_only=True):
     memory_limit: int | None  # bytes; None for none
     pod_memory: int  # bytes of the pod-level limit, if that counts instead of its own; else 0
     source: AmountSource
+    other_quota: str  # what another plugin made of its CPU quota, as a note; empty: nothing
 
 
 def amounts_of(container: Container, exact: Requirements | None, capacity: int) -> Amounts:
@@ -66,6 +68,7 @@ def amounts_of(container: Container, exact: Requirements | None, capacity: int) 
         memory_limit=memory_limit,
         pod_memory=pod_memory,
         source=source,
+        other_quota=_note_other_quota(container),
     )
 
 
@@ -114,6 +117,15 @@ def limit_before_others(container: Container) -> int | None:
     whole = None if pod.amounts is None else pod.amounts.cpu_limit
     own = resources.cpu_request
     return own if whole is not None and has > whole >= own > 0 else None
+
+
+def _note_other_quota(container: Container) -> str:
+    """Return which quota another plugin has given a container instead of its own (§3.0)."""
+    own, has = limit_before_others(container), container.resources.cpu_limit
+    if own is None or has is None:
+        return ""
+    before, now = format_cpu(own), format_cpu(has)
+    return f"another plugin changed its CPU quota from {before} to {now}: it is placed by {before}"
 
 
 def shows_pod_level(container: Container) -> bool:

@@ -10,8 +10,10 @@ from collections.abc import Mapping
 from enum import IntEnum
 
 from msgspec import Struct
+from msgspec.structs import asdict, replace
 
 from nri_policy.foundation.cpuset import EMPTY, CPUSet
+from nri_policy.foundation.refusal import Refused
 from nri_policy.manifests.quality_of_service import QoS
 from nri_policy.workload.claim import ClaimPart
 from nri_policy.workload.hints import Hint, UsedDevice
@@ -66,6 +68,34 @@ def parse_cpus(text: str) -> CPUSet:
         return CPUSet.parse(text)
     except ValueError:
         return EMPTY
+
+
+class AmountsError(Refused):
+    """CPU amounts of a container that the kernel would not take."""
+
+
+def check_amounts(resources: Resources) -> None:
+    """Raise AmountsError for those that the kernel would not take.
+
+    The runtime would fail, or make others of them: a negative amount is passed on as one just below
+    2^64.
+    """
+    for name, value, accepted in (
+        ("shares", resources.cpu_shares, SHARES),
+        ("period", resources.cpu_period, PERIODS),
+        ("quota", max(0, resources.cpu_quota), QUOTAS),  # less than 0 is no limit, as 0
+    ):
+        if value and value not in accepted:
+            text = f"CPU {name} of {value}: the kernel takes {accepted[0]} to {accepted[-1]}"
+            raise AmountsError(text)
+
+
+def overlay(old: Resources, new: Resources) -> Resources:
+    """Return *old* with the amounts that *new* names; the cpuset stays ours (nri.md §3.9)."""
+    named = {
+        name: value for name, value in asdict(new).items() if value and name not in ("cpus", "mems")
+    }
+    return replace(old, **named)
 
 
 class Pod(Struct, frozen=True, kw_only=True, omit_defaults=True):

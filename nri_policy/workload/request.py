@@ -123,6 +123,7 @@ class Steering(Struct, frozen=True, kw_only=True, omit_defaults=True):
     device_folders: tuple[str, ...] = ()  # of sysfs: the devices whose interrupts it may claim
     source: AmountSource = AmountSource.ESTIMATE  # of the amounts
     room: bool = False  # whether its pod should have its CPUs as a whole
+    other_quota: str = ""  # what another plugin made of its CPU quota: a note
     because: str = ""  # why it gets no exclusive or no isolated CPUs: the end of a sentence
 
 
@@ -152,12 +153,14 @@ class Request(Entitlement, frozen=True, kw_only=True, omit_defaults=True):
         )
 
 
-def request_of(
+def request_of(  # noqa: PLR0913 - all that a request is made of
     container: Container,
     preferences: Preferences,
     settings: Settings,
     capacity: int,
+    *,
     affinities: tuple[Affinity, ...] = (),
+    zone: Hint | None = None,
 ) -> Request:
     """Return the request of *container* with its annotations under the *settings*.
 
@@ -206,6 +209,8 @@ def request_of(
             else preferences.full_cores,
             exclusive_quota=preferences.exclusive_quota or settings.exclusive_quota,
             exclusive_partition=preferences.exclusive_partition or settings.exclusive_partitions,
+            zone=zone,
+            other_quota=amounts.other_quota,
             scheduling_class=preferences.scheduling_class,
             blockio_class=preferences.blockio_class,
             rdt_class=preferences.rdt_class,

@@ -15,7 +15,6 @@ from nri_policy.control.client import connected
 from nri_policy.daemon.process import LOCK
 from nri_policy.engine.event import StoredGrant
 from nri_policy.engine.grant import Grant
-from nri_policy.engine.requests.request_reader import read_admitted
 from nri_policy.engine.state.layout import Layout, layout_of
 from nri_policy.foundation.cpuset import CPUSet
 from nri_policy.plugin.convert import container_of
@@ -106,7 +105,7 @@ def _has_its_due(layout: Layout, container: Container, stored: StoredGrant) -> b
     """Whether the grant is for all that the container asks for, not for what the others left."""
     known = container_of(container.pod.message, container.message)
     known = replace(known, resized=stored.resized, resources=stored.resources or known.resources)
-    _, request, _ = read_admitted(known, layout)
+    _, request, _ = layout.requests.read_admitted(known)
     return request.entitlement == stored.entitlement
 
 

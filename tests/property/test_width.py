@@ -22,7 +22,6 @@ from nri_policy.engine.grant import Decision
 from nri_policy.engine.placement.making_way import width_of
 from nri_policy.engine.placement.placement import place
 from nri_policy.engine.placement.rebooking import move_up
-from nri_policy.engine.requests.request_reader import read_request
 from nri_policy.engine.state.state import State
 from nri_policy.foundation.cpuset import EMPTY, CPUSet
 from nri_policy.manifests.quality_of_service import QoS
@@ -255,7 +254,7 @@ class Life:
         state = self.engine.state
         if len(self.machine.online) > 8 or not isinstance(event, Created):
             return None
-        request, _ = read_request(event.container, state.layout)
+        request, _ = state.layout.requests.read(event.container)
         first = self._tried(state, event.container, {})
         if not request.exclusive or first is None or first.grant.isolated:
             return None
@@ -289,7 +288,7 @@ class Life:
         state = earlier.fork()
         for each, pool in above.items():
             move_up(state, each, state.layout.tree.pools[pool], "a trial")
-        request, _ = read_request(container, state.layout)
+        request, _ = state.layout.requests.read(container)
         try:
             return place(state, container, request, last=False)
         except PlacementError:

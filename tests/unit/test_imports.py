@@ -64,7 +64,7 @@ ENGINE_LAYERS = (
     ("pods",),
     ("placement",),
     ("choice",),
-    ("requests", "updates"),
+    ("updates",),
     ("state",),
     ("event",),
     ("grant",),

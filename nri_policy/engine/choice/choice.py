@@ -18,10 +18,8 @@ from nri_policy.engine.grant import Grant, Held, Placement
 from nri_policy.engine.state.state import State
 from nri_policy.foundation.cpuset import EMPTY, CPUSet
 from nri_policy.foundation.units import format_cpu
-from nri_policy.manifests.quality_of_service import QoS
 from nri_policy.pools.memory_offer import MemoryRequest, MemoryShortageError, Offer
 from nri_policy.pools.supply import Table
-from nri_policy.workload.amounts import limit_before_others
 from nri_policy.workload.peers import Pulls
 from nri_policy.workload.pod import Container, parse_cpus
 from nri_policy.workload.request import Request, Sort
@@ -80,7 +78,8 @@ def choose(state: State, container: Container, request: Request, held: Held | No
         if held is not None and held.grant.sort is Sort.PRESERVE:
             had = held.grant.preserved
         return replace(choice, grant=replace(choice.grant, preserved=had))
-    notes = _note_other_plugins(container)
+    other_quota = request.steering.other_quota
+    notes: tuple[str, ...] = (other_quota,) if other_quota else ()
     if not request.steering.strict_hints and not layout.memory.has(request.memory_kinds):
         kinds = ", ".join(request.memory_kinds)
         notes += (f"this node has no memory of kind {kinds}: it gets dram",)
@@ -105,18 +104,6 @@ def choose(state: State, container: Container, request: Request, held: Held | No
         # tightly
         notes = (*notes, "no other CPUs are left: it shares the reserved ones")
         return _at_top(state, container, request, DecisionKind.RESERVED, ChoiceFacts(notes=notes))
-
-
-def _note_other_plugins(container: Container) -> tuple[str, ...]:
-    """Return which quota another plugin has given a container instead of its own (§3.0)."""
-    if container.pod.qos is not QoS.GUARANTEED:
-        return ()
-    own, has = limit_before_others(container), container.resources.cpu_limit
-    if own is None or has is None:
-        return ()
-    before, now = format_cpu(own), format_cpu(has)
-    note = f"another plugin changed its CPU quota from {before} to {now}: it is placed by {before}"
-    return (note,)
 
 
 def _at_top(

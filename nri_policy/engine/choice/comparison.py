@@ -10,7 +10,7 @@ from collections.abc import Collection
 
 from msgspec import Struct
 
-from nri_policy.engine.requests.scheduler_hint import has_room
+from nri_policy.engine.choice.scheduler_hint import has_room
 from nri_policy.engine.state.layout import Layout
 from nri_policy.engine.state.state import State
 from nri_policy.foundation.cpuset import EMPTY, CPUSet

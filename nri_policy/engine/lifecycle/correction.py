@@ -12,7 +12,6 @@ from nri_policy.engine.grant import Decision, Held
 from nri_policy.engine.placement.degraded_admission import add_notes
 from nri_policy.engine.placement.placement import place
 from nri_policy.engine.pods.pod_level import settle_memory, share_memory
-from nri_policy.engine.requests.request_reader import read_admitted
 from nri_policy.engine.state.state import State
 from nri_policy.engine.updates.announcement import announce_all, announce_since
 from nri_policy.workload.amounts import described
@@ -39,8 +38,8 @@ def correct(state: State, containers: Iterable[Container], cause: str) -> list[s
     changed = []
     for known in [*containers]:
         placed = state.placed[known.id]
-        container, request, _ = read_admitted(known, state.layout)
-        _, estimated, _ = read_admitted(placed.container, state.layout)
+        container, request, _ = state.layout.requests.read_admitted(known)
+        _, estimated, _ = state.layout.requests.read_admitted(placed.container)
         state.enter(replace(placed, container=container))
         if container.id in state.resizing:
             continue

@@ -25,7 +25,6 @@ from nri_policy.engine.pods.pod_level import (
     share_memory,
 )
 from nri_policy.engine.pods.pod_rooms import open_room
-from nri_policy.engine.requests.request_reader import check_amounts, read_admitted, read_request
 from nri_policy.engine.state.partitions import check_partition
 from nri_policy.engine.state.state import Placed, Resizing, State
 from nri_policy.engine.updates.announcement import announce, announce_all, announce_since
@@ -36,7 +35,7 @@ from nri_policy.engine.updates.classification import (
     updatable_limits,
 )
 from nri_policy.foundation.cpuset import CPUSet
-from nri_policy.workload.pod import Container, ContainerState
+from nri_policy.workload.pod import Container, ContainerState, check_amounts
 from nri_policy.workload.request import Request
 
 
@@ -48,10 +47,10 @@ def create(state: State, event: Created) -> Decision:
         container = learn_from_others(state, container)
     if event.admitted:
         container = with_held_claims(container, state.claims)
-        container, request, warnings = read_admitted(container, state.layout)
+        container, request, warnings = state.layout.requests.read_admitted(container)
     else:
         check_amounts(container.resources)
-        request, warnings = read_request(container, state.layout)
+        request, warnings = state.layout.requests.read(container)
         check_tuning(state, container, request)
         check_partition(container, request, state.equipment)
     # older runtimes have no creation times: assume that it is the latest

@@ -18,14 +18,13 @@ from nri_policy.engine.placement.room_shares import settle
 from nri_policy.engine.pods.pod_amounts import amounts_with, share_amounts
 from nri_policy.engine.pods.pod_level import settle_memory
 from nri_policy.engine.pods.pod_rooms import fit_room, grow_room, resize_room
-from nri_policy.engine.requests.request_reader import check_amounts, overlay, read_request
 from nri_policy.engine.restart.restoration import place_and_announce
 from nri_policy.engine.state.quota import as_granted
 from nri_policy.engine.state.state import Placed, Resizing, State
 from nri_policy.engine.updates.announcement import announce, announce_all, announce_since
 from nri_policy.foundation.cpuset import EMPTY
 from nri_policy.workload.amounts import resized_requirements
-from nri_policy.workload.pod import Container, Resources
+from nri_policy.workload.pod import Container, Resources, check_amounts, overlay
 
 
 def resize(state: State, event: Resized) -> Decision:
@@ -52,7 +51,7 @@ def resize(state: State, event: Resized) -> Decision:
     container = _of_pod(container, whole)
     grow_room(state, container.pod.id, whole)
     placed = state.placed[container_id]  # its share of the room may have grown
-    request, warnings = read_request(container, state.layout)
+    request, warnings = state.layout.requests.read(container)
     if request.pod_memory and request.pod_memory == placed.request.pod_memory:
         request = replace(request, memory=placed.request.memory)
     # §2: a container that was moved up stays there until its own resize, even to the same amounts

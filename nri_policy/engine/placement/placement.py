@@ -14,6 +14,7 @@ from nri_policy.engine.choice.choice import Choice, ChoiceFacts, choose, explain
 from nri_policy.engine.choice.comparison import Comparison
 from nri_policy.engine.choice.memory_zone import memory_request, offer_pages
 from nri_policy.engine.choice.placement_notes import note_missing_pages
+from nri_policy.engine.choice.scheduler_hint import zone_note
 from nri_policy.engine.choice.shortage import Lack, PlacementError, memory_shortage
 from nri_policy.engine.explanation import DecisionKind, Explanation
 from nri_policy.engine.grant import Grant, Held
@@ -28,7 +29,6 @@ from nri_policy.engine.placement.making_way import (
 )
 from nri_policy.engine.placement.rebooking import last_resort, make_room, move_up
 from nri_policy.engine.placement.room_shares import room_of, settle, tenant_grant
-from nri_policy.engine.requests.scheduler_hint import zone_note
 from nri_policy.engine.state.state import Placed, State
 from nri_policy.foundation.cpuset import EMPTY
 from nri_policy.pools.memory_offer import MemoryShortageError

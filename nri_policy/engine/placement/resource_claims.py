@@ -21,7 +21,6 @@ from nri_policy.engine.explanation import DecisionKind, Explanation
 from nri_policy.engine.grant import Decision, Grant
 from nri_policy.engine.placement.placement import place
 from nri_policy.engine.placement.rebooking import bring_back, last_resort, make_room, move_up
-from nri_policy.engine.requests.request_reader import claim_request
 from nri_policy.engine.state.layout import Layout
 from nri_policy.engine.state.state import Placed, State
 from nri_policy.engine.updates.announcement import announce_since
@@ -139,7 +138,7 @@ def _hold(state: State, part: ClaimPart) -> None:
     if part.milli <= 0:
         raise ClaimError(f"{part.full_name}: it asks for nothing")
     container = stand_in(part)
-    request = claim_request(part, layout)
+    request = layout.requests.read_claim(part)
     cause = f"{part.full_name} took its CPUs"
     for with_preemptible in (True, False):
         if (grant := _cut(state, request, pool, with_preemptible=with_preemptible)) is not None:
@@ -286,7 +285,7 @@ def _shortage(state: State, part: ClaimPart, request: Request, pool: Pool) -> Pl
 
 def stored_claim(part: ClaimPart, cpus: CPUSet, layout: Layout) -> StoredGrant:
     """Return the stored form of a part of a claim that holds *cpus*."""
-    holder, request = stand_in(part), claim_request(part, layout)
+    holder, request = stand_in(part), layout.requests.read_claim(part)
     return StoredGrant(
         pod_uid=holder.pod.uid,
         full_name=holder.full_name,
@@ -308,7 +307,7 @@ def recall_claims(state: State, stored: Iterable[StoredGrant]) -> list[Placed]:
             continue
         container = stand_in(each.part)
         grant = replace(each.grant, pool=pools[each.pool])
-        request = claim_request(each.part, state.layout)
+        request = state.layout.requests.read_claim(each.part)
         found.append(_explain(state, container, request, grant, DecisionKind.KEPT))
     return found
 

@@ -13,7 +13,6 @@ from collections.abc import Callable, Sequence
 
 from msgspec.structs import replace
 
-from nri_policy.engine.requests.request_reader import read_admitted
 from nri_policy.engine.state.state import State
 from nri_policy.manifests.quality_of_service import QoS
 from nri_policy.workload.pod import Container, Resources, shares_of
@@ -70,8 +69,8 @@ def share_amounts(state: State, pod_id: str, whole: Resources | None) -> list[Co
         if placed.container.pod.amounts == whole:
             continue
         container = _of_pod(placed.container, whole)
-        _, before, _ = read_admitted(placed.container, state.layout)
-        _, after, _ = read_admitted(container, state.layout)
+        _, before, _ = state.layout.requests.read_admitted(placed.container)
+        _, after, _ = state.layout.requests.read_admitted(container)
         if before.entitlement == after.entitlement:
             state.enter(replace(placed, container=container))
         elif after.pod_memory > before.pod_memory:

@@ -17,14 +17,14 @@ from nri_policy.engine.grant import Held
 from nri_policy.engine.placement.candidate import Candidate, with_stored_grant
 from nri_policy.engine.placement.placement import place
 from nri_policy.engine.placement.room_shares import settle, slices_of, tenants
-from nri_policy.engine.requests.request_reader import overlay, read_request, room_milli
 from nri_policy.engine.state.layout import Layout
 from nri_policy.engine.state.state import Placed, State
 from nri_policy.foundation.cpuset import EMPTY, CPUSet
 from nri_policy.foundation.units import format_cpu
 from nri_policy.foundation.wording import counted
-from nri_policy.workload.pod import Container, ContainerState, Pod, Resources
+from nri_policy.workload.pod import Container, ContainerState, Pod, Resources, overlay
 from nri_policy.workload.request import Request, Sort, Steering
+from nri_policy.workload.request_reader import room_milli
 
 
 def stand_in(pod: Pod, *, created: int = 0) -> Container:
@@ -68,7 +68,7 @@ def open_room(state: State, first: Container, request: Request) -> tuple[str, ..
         return (why,)
     hints = (*room.hints, *(each for each in first.hints if each not in room.hints))
     room = replace(room, hints=hints)
-    asked, _ = read_request(room, state.layout)
+    asked, _ = state.layout.requests.read(room)
     # the room is where the first tenant's huge pages are; tenants book these themselves
     pages = () if request.memory_preserve else request.hugepages
     asked = replace(asked, steering=_steer_like(asked, request), hugepages=pages)
@@ -134,7 +134,7 @@ def recall_rooms(
             oldest = min(each.container.created for each in own)
             room = stand_in(pod, created=oldest)
             if not why_no_room(room):
-                request, _ = read_request(room, state.layout)
+                request, _ = state.layout.requests.read(room)
                 cpus = CPUSet.union(each.cpus for each in own)
                 mems = CPUSet.union(each.mems for each in own)
                 found.append(Candidate(container=room, request=request, cpus=cpus, mems=mems))
@@ -147,7 +147,7 @@ def _recall(layout: Layout, pod: Pod, known: StoredGrant, ids: Mapping[str, int]
     room = replace(
         stand_in(replace(pod, amounts=asked), created=known.created), resized=known.resized
     )
-    request, _ = read_request(room, layout)
+    request, _ = layout.requests.read(room)
     candidate = Candidate(container=room, request=request, cpus=known.grant.exclusive, mems=EMPTY)
     return with_stored_grant(candidate, known, ids, there=True)
 
@@ -163,7 +163,7 @@ def resize_room(state: State, room: Placed, resources: Resources) -> None:
     asked = overlay(room.container.resources, resources)
     pod = replace(room.container.pod, amounts=asked)
     known = replace(room.container, pod=pod, resources=asked, resized=True)
-    request, _ = read_request(known, state.layout)
+    request, _ = state.layout.requests.read(known)
     request = replace(request, steering=_steer_like(request, room.request))
     had, has = room_milli(room.container), room_milli(known)
     if (why := why_no_room(known)) and (has > had or not has):

@@ -15,7 +15,6 @@ from nri_policy.engine.event import Reconfigured
 from nri_policy.engine.explanation import Explanation
 from nri_policy.engine.placement.candidate import Candidate
 from nri_policy.engine.placement.room_shares import rest_of, settle
-from nri_policy.engine.requests.request_reader import read_request
 from nri_policy.engine.state.layout import Layout, layout_of, successors
 from nri_policy.engine.state.state import Placed, Resizing, State
 from nri_policy.foundation.cpuset import EMPTY, CPUSet
@@ -80,7 +79,7 @@ def _candidate(
     placed: Placed, old: State, layout: Layout, places: list[int | None], *, forced: bool
 ) -> Candidate:
     """Return what one container claims on the new *layout*."""
-    request, _ = read_request(placed.container, layout)
+    request, _ = layout.requests.read(placed.container)
     normal = placed.grant.sort is Sort.NORMAL
     pool = places[placed.grant.pool] if normal else layout.tree.top.id
     home = None if placed.grant.home is None else places[placed.grant.home]
@@ -89,7 +88,7 @@ def _candidate(
     if pool is not None and (same or not forced):  # else nothing of its place is left
         held = replace(placed.grant, pool=pool, home=home)
     if held is not None and not same:
-        entitled, _ = read_request(placed.container, old.layout)
+        entitled, _ = old.layout.requests.read(placed.container)
         if request.entitlement == entitled.entitlement:  # a machine that shrank left it less
             degraded = replace(placed.request, steering=request.steering)
     cpus, mems = old.sent.get(placed.container.id, (EMPTY, EMPTY))
@@ -160,7 +159,7 @@ def _claim(placed: Placed, layout: Layout, places: list[int | None]) -> Placed:
     pool, grant = next(named, places[placed.grant.pool]), placed.grant
     if pool is None:
         pool, grant = layout.tree.top.id, replace(grant, exclusive=EMPTY, shared=0, shares=False)
-    request, _ = read_request(placed.container, layout)
+    request, _ = layout.requests.read(placed.container)
     return replace(placed, request=request, grant=replace(grant, pool=pool))
 
 

@@ -6,7 +6,7 @@ container moves for it.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 
 from msgspec.structs import asdict, replace
 
@@ -30,10 +30,8 @@ from nri_policy.engine.state.state import State
 from nri_policy.engine.updates.announcement import announce_all
 from nri_policy.manifests.quality_of_service import QoS
 from nri_policy.pools.capacity import CapacityError
-from nri_policy.workload.pod import Container, parse_cpus
+from nri_policy.workload.pod import parse_cpus
 from nri_policy.workload.request import Request
-
-_RequestOf = Callable[[Container], Request]
 
 
 def place_and_announce(
@@ -62,7 +60,7 @@ def place_candidates(
     return [*restored.flagged, *restored.short, *restored.notes]
 
 
-def resume(layout: Layout, picture: Synchronized, request_of: _RequestOf) -> State:
+def resume(layout: Layout, picture: Synchronized) -> State:
     """Return the state that *picture* was taken of: all that was held then, in the same order.
 
     ValueError or KeyError where it is no picture of a state on *layout*.
@@ -73,7 +71,7 @@ def resume(layout: Layout, picture: Synchronized, request_of: _RequestOf) -> Sta
         stored = picture.held[listed.id]
         asked = stored.resources or listed.resources
         container = replace(listed, resized=stored.resized, resources=asked)
-        request = request_of(container)
+        request, _ = layout.requests.read(container)
         candidate = Candidate(
             container=container,
             request=request,

@@ -18,7 +18,6 @@ from nri_policy.engine.placement.resource_claims import hold_again, recall_claim
 from nri_policy.engine.placement.room_shares import leave, settle_all
 from nri_policy.engine.pods.pod_level import learn_together
 from nri_policy.engine.pods.pod_rooms import drop_rooms, living_pods, recall_rooms
-from nri_policy.engine.requests.request_reader import read_admitted, read_request
 from nri_policy.engine.restart.listed_container import deduplicate, match_stored, update_from_list
 from nri_policy.engine.restart.restoration import place_and_announce
 from nri_policy.engine.state.state import Placed, State
@@ -70,7 +69,7 @@ def synchronize(state: State, event: Synchronized, earlier: CPUSet | None) -> De
             deadlines[listed.id] = state.cold.get(listed.id)
             candidates += _update_known(state, placed, listed)
             continue
-        container, request, notes = read_admitted(known, state.layout)
+        container, request, notes = state.layout.requests.read_admitted(known)
         if container is not known:
             unread[container.id] = notes[0]
         warnings += [f"{container.full_name}: {note}" for note in notes]
@@ -132,7 +131,7 @@ def _update_known(state: State, placed: Placed, listed: Container) -> list[Candi
     state.enter(replace(placed, container=container))
     if container.resources == known.resources:
         return []
-    request, _ = read_request(container, state.layout)
+    request, _ = state.layout.requests.read(container)
     if request == placed.request:
         return []
     state.drop(known.id)

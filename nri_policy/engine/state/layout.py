@@ -26,7 +26,11 @@ from nri_policy.pools.picker import Picker, picker_of
 from nri_policy.pools.tree import PoolTree, build
 from nri_policy.pools.width import Widths, widths_of
 from nri_policy.settings import Alignment, Level, Preserve, Settings
-from nri_policy.workload.request import Request, Sort
+from nri_policy.workload.annotation_values import HintKind
+from nri_policy.workload.annotations import ZONE
+from nri_policy.workload.hints import Hint
+from nri_policy.workload.request import Sort
+from nri_policy.workload.request_reader import RequestReader
 
 
 class Layout(Struct, frozen=True, kw_only=True):
@@ -52,9 +56,7 @@ class Layout(Struct, frozen=True, kw_only=True):
     # pools that `alignment` forbids to Guaranteed containers with exclusive CPUs (§4)
     too_coarse: tuple[int, ...]
     aligned: bool  # whether Guaranteed containers with exclusive CPUs must be in a NUMA node
-    # cache of requests and warnings, by all that they depend on; `request_reader`
-    # keeps it here
-    requests: dict[tuple[object, ...], tuple[Request, tuple[str, ...]]] = {}
+    requests: RequestReader  # reads what containers ask for
 
     def cpus_of(self, grant: Grant, free: CPUSet, hide_hyperthreads: bool) -> CPUSet:
         """Return the CPUs that a grant allows (§9); empty for `preserve`.
@@ -117,6 +119,7 @@ def layout_of(
         machine=machine,
         settings=settings,
         memory_bytes=machine.memory,
+        requests=RequestReader(settings, machine.memory, _zones(machine, tree)),
         tree=tree,
         capacity=capacity,
         shortages=shortages,
@@ -133,6 +136,24 @@ def layout_of(
         too_coarse=tuple(pool.id for pool in tree.pools if aligned and not tree.within_numa(pool)),
         aligned=aligned,
     )
+
+
+def _zones(machine: Machine, tree: PoolTree) -> dict[str, Hint]:
+    """Return the hint that each name of a zone is (§8).
+
+    Zones are named as in the NodeResourceTopology: `node-N`, or as pools are.
+    """
+    names = {f"node-{each.id}": CPUSet([each.id]) for each in machine.nodes}
+    pools = {pool.name: pool.cpus for pool in tree.pools}
+    return {
+        name: Hint(
+            source=ZONE,
+            kind=HintKind.ZONE,
+            cpus=pools.get(name, EMPTY),
+            nodes=names.get(name, EMPTY),
+        )
+        for name in names | pools
+    }
 
 
 def _closeness(tree: PoolTree, level: Level) -> array[float]:

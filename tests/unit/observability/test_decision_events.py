@@ -11,13 +11,13 @@ from typing import Any
 import pytest
 
 from nri_policy.engine.event import Created
-from nri_policy.engine.requests.request_reader import AmountsError
 from nri_policy.kube.client import Client
 from nri_policy.kube.connection import access
 from nri_policy.kube.events import ClusterEvent, EventRecorder
 from nri_policy.observability.decision_events import DecisionEvents
 from nri_policy.proto.nri_pb2 import LinuxCPU, LinuxResources
 from nri_policy.simulation.containers import CRIError
+from nri_policy.workload.pod import AmountsError
 from tests.support.apiserver import APIServer
 from tests.support.containers import member
 from tests.support.daemon import pod, served

@@ -5,11 +5,10 @@ from __future__ import annotations
 import pytest
 from msgspec.structs import replace
 
-from nri_policy.engine.requests import request_reader
-from nri_policy.engine.requests.request_reader import read_request
 from nri_policy.engine.state.layout import Layout, layout_of
 from nri_policy.foundation.cpuset import CPUSet
 from nri_policy.manifests.quality_of_service import QoS
+from nri_policy.workload import request_reader
 from nri_policy.workload.annotation_values import HintKind
 from nri_policy.workload.hints import Hint
 from nri_policy.workload.pod import Container
@@ -24,6 +23,8 @@ def layout(**spec: object) -> Layout:
 def variants() -> dict[str, Container]:
     """Return containers of which each differs from the first in one thing that counts."""
     first = nodes.container(3000, name="main")
+    more = replace(first.resources, cpu_quota=400_000)  # as another plugin may set it
+    changed = replace(first, resources=more, pod=replace(first.pod, amounts=first.resources))
     near = Hint(source="disk", kind=HintKind.MOUNTS, cpus=CPUSet([1]), nodes=CPUSet())
     return {
         "first": first,
@@ -35,6 +36,8 @@ def variants() -> dict[str, Container]:
         ),
         "pod's amounts": replace(first, pod_level=True, pod=replace(first.pod, amounts=None)),
         "requirements": replace(first, requirements=Requirements(cpu_request=700)),
+        "another's quota": changed,
+        "a quota of its own, after a resize": replace(changed, resized=True),
         "hints": replace(first, hints=(near,)),
         "annotations": replace(
             first,
@@ -49,8 +52,8 @@ def test_what_is_kept_of_one_container_is_not_taken_for_another() -> None:
     shared = layout()
     for _ in range(2):
         for name, container in variants().items():
-            assert read_request(container, shared) == read_request(container, layout()), name
-    found = {str(read_request(each, shared)) for each in variants().values()}
+            assert shared.requests.read(container) == layout().requests.read(container), name
+    found = {str(shared.requests.read(each)) for each in variants().values()}
     assert len(found) == len(variants()) - 1, "each counts, but without amounts of the pod"
 
 
@@ -61,13 +64,13 @@ def test_containers_that_are_alike_have_one_request() -> None:
         other, labels={"a": "b"}, pod=replace(other.pod, annotations={"example.com/at": "noon"})
     )
     assert one.pod.name != other.pod.name
-    assert read_request(one, at)[0] is read_request(other, at)[0]
+    assert at.requests.read(one)[0] is at.requests.read(other)[0]
 
 
 def test_affinities_that_settings_imply_are_each_containers_own() -> None:
     at = layout(colocatePods=True)
     one, other = nodes.container(2500), nodes.container(2500)
-    scopes = [read_request(each, at)[0].steering.affinities for each in (one, other)]
+    scopes = [at.requests.read(each)[0].steering.affinities for each in (one, other)]
     assert scopes[0] != scopes[1]
 
 
@@ -75,6 +78,6 @@ def test_no_more_than_so_many_are_kept(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(request_reader, "MAX_SHAPES", 3)
     at = layout()
     for milli in range(100, 1100, 100):
-        request, _ = read_request(nodes.container(milli), at)
+        request, _ = at.requests.read(nodes.container(milli))
         assert request.milli == milli
-        assert len(at.requests) <= 3
+        assert len(at.requests._known) <= 3

@@ -1,41 +1,17 @@
-"""The scheduler's zone: the NUMA zone that it chose for the pod, as a hint that is not binding.
+"""The scheduler's zone: the NUMA zone that it chose for the pod, a hint that is not binding.
 
-Owns the meaning of the annotation here, and the notes on whether it was kept.
+Owns when it counts, and the notes on whether it was kept.
 """
 
 from __future__ import annotations
 
-import re
-
 from nri_policy.engine.grant import Grant
 from nri_policy.engine.state.layout import Layout
 from nri_policy.engine.state.state import State
-from nri_policy.foundation.cpuset import EMPTY, CPUSet
-from nri_policy.foundation.wording import quoted
 from nri_policy.pools.supply import Table
-from nri_policy.workload.annotation_values import HintKind
 from nri_policy.workload.annotations import ZONE
 from nri_policy.workload.hints import Hint
 from nri_policy.workload.request import Request
-
-_NUMA_NODE = re.compile(r"node-([0-9]{1,9})")
-
-
-def zone_hint(name: str | None, layout: Layout) -> tuple[Hint | None, tuple[str, ...]]:
-    """Return the hint that a zone's *name* is, and what is odd about it.
-
-    Zones are named as in the NodeResourceTopology: `node-N`, or as pools are.
-    """
-    if name is None:
-        return None, ()
-    numa = _NUMA_NODE.fullmatch(name)
-    nodes = CPUSet(each.id for each in layout.machine.nodes if numa and each.id == int(numa[1]))
-    cpus = next((pool.cpus for pool in layout.tree.pools if pool.name == name), EMPTY)
-    if not (nodes or cpus):
-        return None, (
-            f"annotation {ZONE}: {quoted(name)} is not a zone of this node; it is ignored",
-        )
-    return Hint(source=ZONE, kind=HintKind.ZONE, cpus=cpus, nodes=nodes), ()
 
 
 def has_room(layout: Layout, zone: Hint, table: Table) -> bool:
