@@ -11,13 +11,10 @@ import pytest
 
 from nri_policy.foundation.cpuset import CPUSet
 from nri_policy.settings import SettingsError, from_spec
-from nri_policy.tuning.items import Desired
-from nri_policy.tuning.journal import Journal
-from nri_policy.tuning.protocol import Reply
-from nri_policy.tuning.tuner import Tuner
-from tests.support.daemon import pod, served
+from tests.support.daemon import pod
 from tests.support.fake_cpus import FakeCPUs, FakeFiles
 from tests.support.patience import HANGS
+from tests.support.tunables import TunedHost
 
 KEY = "cpu-class.resource-policy.nri.io/container.main"
 MACHINE = "package:2 core:8 pu:1"
@@ -56,17 +53,10 @@ def test_each_cpu_is_in_the_class_of_what_it_is_used_for(tmp_path: Path) -> None
     cpus = FakeCPUs(tmp_path)
     for cpu in range(16):
         cpus.add_policy(cpu, [cpu], low=MIN, base=BASE, high=TURBO)
-    (tmp_path / "tuner").mkdir()
-    journal = Journal(tmp_path / "tuner", "boot")
-    tuner = Tuner(FakeFiles(cpus), journal, now=lambda: 0.0, wall=lambda: 0.0)
-
-    def ask(desired: Desired | None = None, *, repair: bool = False) -> Reply:
-        if desired is not None:
-            tuner.set(desired, repair=repair)
-        return Reply(tunables=tuner.list_tunables())
+    host = TunedHost(tmp_path, FakeFiles(cpus))
 
     async def test() -> None:
-        async with served(tmp_path, MACHINE, ask_tuner=ask, listening=False, **SPEC) as up:
+        async with host.serving(MACHINE, listening=False, **SPEC) as up:
 
             def check(exclusive: Iterable[str] = (), **others: str) -> None:
                 up.daemon.tuner_link.inform()

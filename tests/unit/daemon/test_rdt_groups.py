@@ -142,7 +142,7 @@ def test_groups_of_others_stay_with_their_tasks_even_by_force(host: Host) -> Non
     before = host.schemata()
 
     async def test() -> None:
-        async with host.serving(rdt("100%", force=True)) as up:
+        async with host.run(rdt("100%", force=True)) as up:
             link = up.daemon.tuner_link
             link.inform()
             assert before.items() < host.schemata().items()
