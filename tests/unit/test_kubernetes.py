@@ -272,7 +272,36 @@ def test_the_chart_has_what_a_dra_driver_needs_where_it_is_asked_to(tmp_path: Pa
 
 def test_the_chart_has_a_tuner_where_it_is_asked_to(tmp_path: Path) -> None:
     given = with_components(tmp_path, "kubernetes", "kustomize/tuner")
-    assert documents(rendered(tuner={"enabled": True})) == documents(given)
+    made = documents(rendered(tuner={"enabled": True}))
+    del made["DaemonSet nri-policy-restore"]
+    assert made == documents(given)
+
+
+def test_the_chart_gives_tunables_back_when_it_is_uninstalled() -> None:
+    name = "DaemonSet nri-policy-restore"
+    assert name not in documents(rendered()), "without a tuner there are none"
+    hook = documents(rendered(tuner={"enabled": True}))[name]
+    assert hook["metadata"].pop("annotations") == {"helm.sh/hook": "post-delete"}
+    assert {name: hook} == documents(built("kustomize/restore"))
+
+
+@pytest.mark.parametrize("rdt", [False, True])
+def test_what_gives_tunables_back_may_write_what_the_tuner_may(rdt: bool) -> None:
+    config = {"reservedResources": {"cpu": 1}, "control": {"rdt": {"enable": rdt}}}
+    made = documents(rendered(tuner={"enabled": True}, seLinuxType="spc_t", config=config))
+    daemon, restore = (
+        made[f"DaemonSet {name}"]["spec"]["template"]["spec"]
+        for name in ("nri-policy", "nri-policy-restore")
+    )
+    (tuner,) = [each for each in daemon["containers"] if each["name"] == "tuner"]
+    (command,) = restore["initContainers"]
+    assert command["args"] == ["restore", *tuner["args"][1:]]
+    assert command["securityContext"] == tuner["securityContext"]
+    mounts = [each for each in tuner["volumeMounts"] if each["name"] != "control"]
+    assert command["volumeMounts"] == mounts
+    assert ("resctrl" in {each["name"] for each in mounts}) is rdt
+    assert all(each in daemon["volumes"] for each in restore["volumes"])
+    assert "volumeMounts" not in restore["containers"][0]
 
 
 def test_the_tuner_has_no_capability_and_can_write_few_files_of_the_node(tmp_path: Path) -> None:
@@ -393,7 +422,12 @@ def test_openshift_gets_the_account_its_constraints() -> None:
 def test_manifests_fit_the_published_schemas(source: str, version: str) -> None:
     validate: Any = import_module("kubernetes_validate").validate
     text = (
-        rendered(enableNRI=True, cluster={"enabled": True}, readiness={"enabled": True})
+        rendered(
+            enableNRI=True,
+            cluster={"enabled": True},
+            readiness={"enabled": True},
+            tuner={"enabled": True},
+        )
         if source == "chart"
         else built(source)
     )
