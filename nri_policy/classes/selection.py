@@ -36,7 +36,7 @@ from nri_policy.workload.request import Request, Sort
 def select_classes(
     settings: Settings, equipment: Equipment, container: Container, request: Request
 ) -> Classes | None:
-    """Return the classes of *container*, None if it is in no class.
+    """Return the classes of *container*; None without any class.
 
     Raises AnnotationError if it is annotated with a class that is impossible here.
     """
@@ -83,7 +83,7 @@ def check_cpu_class(settings: Settings, container: Container, request: Request) 
             why = request.steering.because or "it asks for no whole CPU"
             text = f"possible for it: only exclusive CPUs have a class, and it has none ({why})"
             raise AnnotationError(asked.key, asked.name, text)
-        return  # it is for other containers of the pod
+        return  # the pod's annotation means its other containers
     known = {each.name: each for each in settings.cpu_classes}
     if asked.name not in known:
         allowed = f"one of cpuClasses ({', '.join(known) or 'there are none'})"
@@ -157,7 +157,7 @@ def _cpu_class(settings: Settings, name: str) -> CPUClass | None:
 
 
 def _find_other_namespaces(allowed: tuple[Glob, ...] | None, namespace: str) -> str:
-    """Return why a class is not for a namespace; empty if it is, as it is for all with None."""
+    """Return why a namespace may not use a class; empty if it may. None allows all namespaces."""
     if allowed is None or _any(allowed, namespace):
         return ""
     return f"it is for other namespaces ({', '.join(glob.pattern for glob in allowed) or 'none'})"

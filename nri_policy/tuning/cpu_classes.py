@@ -2,7 +2,7 @@
 
 Pure (classes.md §2). An attribute that a class leaves out has no wish: the CPUs have its
 original value. CPUs that the driver sets together have the highest minimum and the highest maximum
-that is wished for any of them.
+of their classes.
 """
 
 from __future__ import annotations
@@ -36,31 +36,33 @@ class Assignment(Struct, frozen=True, kw_only=True):
 
 
 class Wishes(Struct, frozen=True, kw_only=True):
-    """What the classes of all CPUs come to."""
+    """The items that the classes of all CPUs set."""
 
     items: Mapping[Item, Wish]
-    unmet: Mapping[str, tuple[str, ...]]  # by origin, what its CPUs do not have, and why
+    unmet: Mapping[
+        str, tuple[str, ...]
+    ]  # by origin: values that its CPUs do not get, with the reason
 
 
 def find_wishes(
     assignments: Collection[Assignment], power: Power, packages: Iterable[CPUSet]
 ) -> Wishes:
-    """Return the wishes for the items of a machine; of CPUs in no class there are none."""
-    making = _Making(assignments, packages)
+    """Return the wishes for the items of a machine. CPUs in no class have no wish."""
+    collector = _WishCollector(assignments, packages)
     for policy in power.policies:
-        making.add_policy(policy)
+        collector.add_policy(policy)
     for states in power.idle:
-        making.add_idle_states(states)
+        collector.add_idle_states(states)
     for die in power.uncore:
-        making.add_uncore(die)
+        collector.add_uncore(die)
     return Wishes(
-        items=making.items,
-        unmet={origin: tuple(dict.fromkeys(texts)) for origin, texts in making.unmet.items()},
+        items=collector.items,
+        unmet={origin: tuple(dict.fromkeys(texts)) for origin, texts in collector.unmet.items()},
     )
 
 
-class _Making:
-    """Collects wishes."""
+class _WishCollector:
+    """Collects the wishes of all classes, and notes wishes that the hardware cannot fulfil."""
 
     def __init__(self, assignments: Collection[Assignment], packages: Iterable[CPUSet]) -> None:
         self.items: dict[Item, Wish] = {}
@@ -87,7 +89,7 @@ class _Making:
         best: str,
         cpus: CPUSet,
     ) -> None:
-        """Wish for the *best* value, and tell those that *wished* for another."""
+        """Wish for the *best* value, and note which classes get another value than *wished*."""
         for each, value in wished:
             if value == best:
                 self._wish(what.kind, what.id, what.attribute, best, each)
@@ -152,7 +154,7 @@ class _Making:
     ) -> tuple[list[tuple[Assignment, int]], list[tuple[Assignment, int]]]:
         """Return the minima and the maxima that are wished for.
 
-        There is no maximum if one of them leaves it out: its original is not known here.
+        If a class leaves the maximum out, no maximum is set: its original is not known here.
         """
         low: list[tuple[Assignment, int]] = []
         high: list[tuple[Assignment, int]] = []
@@ -226,9 +228,9 @@ def preference_of(number: int, policy: FrequencyPolicy) -> str:
 
 
 def idle_wishes(disabled: Collection[str], states: IdleStates) -> dict[str, str]:
-    """Return what to set on each CPU, by attribute, so that it does not use the *disabled* states.
+    """Return the values, by attribute, that keep a CPU out of the *disabled* states.
 
-    Where these are all from some depth on, a limit of latency needs only one write, and no
+    If all states from some depth on are disabled, a latency limit does it: one write, and no
     capability.
     """
     off = [each for each in states.states if each.name in disabled]
@@ -241,10 +243,10 @@ def idle_wishes(disabled: Collection[str], states: IdleStates) -> dict[str, str]
 
 
 def find_faults(classes: Sequence[CPUClass], power: Power) -> Iterator[Fault]:
-    """Yield what the classes ask for that the machine does not have.
+    """Yield fields of classes that this machine cannot fulfil.
 
-    A machine without a driver for frequencies or idle states, such as a virtual machine, is no
-    reason to refuse the settings.
+    Settings are not refused because a machine, such as a virtual one, has no driver for
+    frequencies or idle states.
     """
     for number, each in enumerate(classes):
         for field, text, fatal in _faults_of(each, power):

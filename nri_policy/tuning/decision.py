@@ -1,4 +1,4 @@
-"""Decision: what the tuner does next about one item, as a pure function of what it knows.
+"""Decision: the tuner's next action for one item, as a pure function.
 
 | wished | found | then |
 |---|---|---|
@@ -8,7 +8,7 @@
 | yes | the interrupt is gone | forget |
 | no | the original, or the item is gone | forget |
 | no | ours, or any value of a group that we made | write the original: remove the group |
-| no | another value | somebody else owns it: leave it, and forget |
+| no | another value | another program owns it: leave it, and forget |
 """
 
 from __future__ import annotations
@@ -26,36 +26,36 @@ _LONGEST = 60.0  # seconds between two attempts to write
 
 
 class State(StrEnum):
-    """How an item is."""
+    """The state of an item."""
 
     OK = "ok"
     PENDING = "pending"  # a write failed, and is tried again
-    CONTESTED = "contested"  # somebody else changes it
+    CONTESTED = "contested"  # another program changes it
     UNSUPPORTED = "unsupported"  # it cannot be set on this machine
 
 
 class Action(StrEnum):
-    """What to do about an item."""
+    """The next action for an item."""
 
     NOTHING = "nothing"
     WRITE = "write"
     RESTORE = "restore"  # write the original
     FORGET = "forget"  # drop the entry: the original is in force
-    LEAVE = "leave"  # drop the entry: the value is somebody else's
+    LEAVE = "leave"  # drop the entry: another program has set the value
 
 
 class Entry(Struct, frozen=True, kw_only=True):
-    """The journal's entry of an item that was written, or is about to be."""
+    """The journal's entry of an item; it is stored before the item is written."""
 
     item: Item
     original: str
     ours: str
-    previous: str = ""  # the value before ours, if it was ours too: the write may not have happened
+    previous: str = ""  # our value before this one: the new write may not have happened
     when: float  # seconds since the epoch
 
     @property
     def values(self) -> set[str]:
-        """The values that are not somebody else's."""
+        """The values that the kernel or the tuner has set."""
         return {self.original, self.ours, *[self.previous] * bool(self.previous)}
 
     @property
@@ -65,14 +65,14 @@ class Entry(Struct, frozen=True, kw_only=True):
 
 
 class Lack(Struct, frozen=True):
-    """Why an item could not be read."""
+    """The reason why an item could not be read."""
 
     why: str
     absent: bool = False  # there is no such item here
 
 
 class Attempts(Struct, frozen=True, kw_only=True):
-    """What the tuner remembers of its writes of an item, while it runs."""
+    """The recent writes of an item; the tuner keeps them only in memory."""
 
     confirmed: bool = False  # the latest write was read back
     failures: int = 0  # in a row
@@ -83,7 +83,7 @@ class Attempts(Struct, frozen=True, kw_only=True):
 
 
 class Step(Struct, frozen=True):
-    """What to do about an item, and how it is."""
+    """The next action for an item, with its present state."""
 
     action: Action
     state: State = State.OK
@@ -99,7 +99,7 @@ def decide(  # noqa: PLR0911, PLR0913 - one return for each row; what is known
     *,
     repair: bool,
 ) -> Step:
-    """Return the next step about an item; None: nothing asks for it any more."""
+    """Return the next step for an item; a *wish* of None means that nothing needs the item now."""
     if wish is None:
         assert entry is not None, "an item that nothing requests is in the journal"
         return _release(found, entry, attempts, now)
@@ -154,17 +154,17 @@ def record_entry(item: Item, wish: str, found: str, entry: Entry | None, when: f
 
 
 def record_repair(attempts: Attempts, now: float) -> Attempts:
-    """Return what is remembered when a contested item is written."""
+    """Return the attempts with one more repair of a contested item."""
     return replace(attempts, repairs=(*_recent(attempts.repairs, now), now))
 
 
 def record_success(attempts: Attempts) -> Attempts:
-    """Return what is remembered when a write was read back."""
+    """Return the attempts after a write was read back."""
     return Attempts(confirmed=True, repairs=attempts.repairs)
 
 
 def record_failure(attempts: Attempts, why: str, now: float, *, hopeless: bool) -> Attempts:
-    """Return what is remembered of a failed write; the next is due after 1, 2, 4 … 60 s."""
+    """Return the attempts after a failed write; the next write is due after 1, 2, 4 … 60 s."""
     wait = min(_LONGEST, 2.0 ** min(attempts.failures, 6))
     return replace(
         attempts,

@@ -1,4 +1,4 @@
-"""Faults: what settings ask for that a machine does not have."""
+"""Faults: fields of the settings that a machine cannot fulfil."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from msgspec import Struct
 
 
 class Fault(Struct, frozen=True, kw_only=True):
-    """Something that a machine does not have."""
+    """A field of the settings that a machine cannot fulfil."""
 
     path: str  # of the field in the settings
     text: str

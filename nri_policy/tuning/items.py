@@ -1,7 +1,7 @@
-"""Items: the kernel tunables that the policy can set, and the values wished for them.
+"""Items: the kernel tunables that the policy can set, and their wished values.
 
-Plain data, for the daemon, which computes wishes, and the tuner, which writes them. `check` holds
-the closed list of what can be set at all: never a path (classes.md §0.8).
+Plain data. The daemon computes wishes, and the tuner writes them. `check` holds the closed list
+of items and values, which contains no path (classes.md §0.8).
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ NO_GROUP = ""  # the value of a group of resctrl that does not exist
 
 
 class Kind(StrEnum):
-    """What an item belongs to; its id is in the comment."""
+    """The kind of an item; the comments say which ids it has."""
 
     CPU = "cpu"  # a CPU
     CPUFREQ = "cpufreq"  # the number of a cpufreq policy, which can span CPUs
@@ -42,7 +42,7 @@ class Item(Struct, frozen=True, order=True):
 
 
 class Wish(Struct, frozen=True):
-    """The value that an item must have, and what asked for it."""
+    """The value that an item must have, and the containers or settings that need it."""
 
     value: str
     origin: tuple[str, ...] = ()  # containers as namespace/pod/container, or settings

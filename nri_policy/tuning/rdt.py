@@ -2,7 +2,7 @@
 
 Pure (classes.md §4). Partitions are disjoint: their percents are given out smallest first, in
 whole ways, and the last one takes the rest. The share of a class is relative to its partition's.
-A class has a share of every resource that the machine has, so that its schemata can be compared.
+Each class gets a share of every resource of the machine, so that schemata can be compared.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ class RDTClass(Struct, frozen=True, kw_only=True):
 
 
 class _ImpossibleError(Exception):
-    """A share that the machine cannot have; the path is below `partitions`."""
+    """A share that is impossible on this machine; the path is below `partitions`."""
 
     def __init__(self, path: str, text: str) -> None:
         super().__init__(text)
@@ -48,7 +48,7 @@ class _ImpossibleError(Exception):
 
 
 def resolve(given: RDT, resctrl: Resctrl | None) -> tuple[tuple[RDTClass, ...], tuple[Fault, ...]]:
-    """Return the classes on a machine, and what it cannot have; no classes with a fatal fault."""
+    """Return the classes on a machine, and its faults; a fatal fault leaves no classes."""
     if not given.enable or not given.partitions:
         return (), ()
     if resctrl is None:
@@ -74,7 +74,7 @@ def resolve(given: RDT, resctrl: Resctrl | None) -> tuple[tuple[RDTClass, ...], 
 
 
 def _lacking(given: RDT, resctrl: Resctrl) -> Iterator[Fault]:
-    """Yield the resources that shares are given of, and the machine does not have."""
+    """Yield resources that partitions share but the machine lacks."""
     for name, title in (("l2", "L2"), ("l3", "L3"), ("mb", "memory bandwidth")):
         if getattr(resctrl, name) is not None:
             continue
