@@ -63,8 +63,8 @@ def asked(pods: str) -> tuple[int, str]:
     return tried, said
 
 
-def test_there_are_twelve_recipes() -> None:
-    assert len(RECIPES) == PAGE.read_text().count("\n## ") == 12
+def test_there_are_thirteen_recipes() -> None:
+    assert len(RECIPES) == PAGE.read_text().count("\n## ") == 13
 
 
 @pytest.mark.parametrize("recipe", RECIPES, ids=lambda recipe: recipe["title"])
