@@ -34,6 +34,7 @@ DOORS = (
     "hardware",
     "settings",
     "store",
+    "tuner",
     "units",
     "yamltext",
 )
