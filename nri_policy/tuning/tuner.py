@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterable, Iterator
 
 from msgspec.structs import replace
 
-from nri_policy.foundation.wording import quoted
+from nri_policy.foundation.wording import quoted, some
 from nri_policy.tuning.decision import (
     Action,
     Attempts,
@@ -109,6 +109,10 @@ class Tuner:
         self._steps |= steps
         ready = self._record([i for i, (step, _) in steps.items() if step.action is Action.WRITE])
         restored = [i for i, (step, _) in steps.items() if step.action is Action.RESTORE]
+        repaired = [item for item in ready if steps[item][0].state is State.CONTESTED]
+        if repaired:  # irqbalance moves hundreds of interrupts
+            found = some(f"{item} was {steps[item][1]}" for item in repaired)
+            log.warning("tunables-repaired", extra={"items": found})
         for item in [*ready, *restored]:
             self._write(item)
 
@@ -220,7 +224,6 @@ class Tuner:
         if step.state is State.CONTESTED:
             attempts = self._attempts.get(item, Attempts())
             self._attempts[item] = record_repair(attempts, self._now())
-            log.warning("tunable-repaired", extra={"item": str(item), "reason": step.why})
         try:
             self._files.write(item, value)
         except OSError as error:
@@ -249,10 +252,10 @@ class Tuner:
     def _drop(self) -> None:
         """Drop the entries of items that have their original value, or another owner."""
         left = self._with_action(Action.LEAVE)
-        for item in left:
-            entry, (_, found) = self._journal.entries[item], self._steps[item]
-            fields = {"found": found, "ours": entry.ours, "original": entry.original}
-            log.warning("tunable-left", extra={"item": str(item), **fields})
+        if left:
+            entries = self._journal.entries
+            found = (f"{i} is {self._steps[i][1]}, was {entries[i].original}" for i in left)
+            log.warning("tunables-left", extra={"items": some(found)})
         dropped = [*left, *self._with_action(Action.FORGET)]
         if not dropped:
             return

@@ -35,7 +35,8 @@ def make_host(root: Path, affinities: dict[int, str], *, cpus: int = 4, boot: st
         folder.mkdir(parents=True)
         (folder / "smp_affinity_list").write_text(f"{cpus_text}\n")
     (root / "proc/irq").mkdir(parents=True, exist_ok=True)
-    (root / "proc/irq/default_smp_affinity").write_text(f"{(1 << cpus) - 1:08x}\n")
+    groups = [f"{(1 << min(32, cpus - n)) - 1:08x}" for n in range(0, cpus, 32)]
+    (root / "proc/irq/default_smp_affinity").write_text(",".join(groups[::-1]) + "\n")
     set_boot(root, boot)
     return root
 
