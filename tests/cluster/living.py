@@ -32,7 +32,7 @@ from tests.support.zone_reports import zone_report
 Object = dict[str, Any]
 
 CONTROLLERS = ("job-controller", "garbage-collector-controller", "deployment-controller",
-               "replicaset-controller")  # fmt: skip
+               "replicaset-controller", "statefulset-controller")  # fmt: skip
 REPORTS = "/apis/topology.node.k8s.io/v1alpha2/noderesourcetopologies"
 DEPLOYMENTS = "/apis/apps/v1/namespaces/shop/deployments"
 GATES = [{"name": "placement.nri/group"}]
@@ -183,7 +183,10 @@ class Cluster:
         answer = self.api.ask("GET", f"{GROUPS}/{group}")
         status = answer.body.get("status", {}) if answer.status == 200 else {}
         domains = [one for each in status.get("assignments", ()) for one in each.get("domains", ())]
-        return Counter({one["values"][-1]: one["count"] for one in domains})
+        found = Counter[str]()
+        for one in domains:
+            found[one["values"][-1]] += one["count"]
+        return found
 
     def places(self, group: str) -> int:
         return self.hosts(group).total()

@@ -1,0 +1,210 @@
+"""JobSets and LeaderWorkerSets of the real controllers: their pods are gated, and land whole.
+
+The objects are as users have them, without an annotation of ours.
+"""
+
+from __future__ import annotations
+
+import base64
+import json
+import os
+import subprocess
+from collections import Counter
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from tests.cluster.control_plane import ADMIN, ControlPlane
+from tests.cluster.living import Cluster, living
+from tests.cluster.shop import GROUPS, HOSTNAME, RACK, RACKS, SHOP
+from tests.support.ports import free_port
+from tools.job_sets import JOBSET, LWS, Controller
+
+Object = dict[str, Any]
+
+JOBSETS = "/apis/jobset.x-k8s.io/v1alpha2/namespaces/shop/jobsets"
+LWSES = "/apis/leaderworkerset.x-k8s.io/v1/namespaces/shop/leaderworkersets"
+GROUP_INDEX = "leaderworkerset.sigs.k8s.io/group-index"
+WORKER_INDEX = "leaderworkerset.sigs.k8s.io/worker-index"
+REGISTRATIONS = "/apis/admissionregistration.k8s.io/v1"
+
+
+@contextmanager
+def running(plane: ControlPlane, controller: Controller, kinds: str) -> Iterator[None]:
+    """Run a controller, which is the admin here, with its webhooks for all objects."""
+    if not controller.is_built():
+        pytest.skip(f"{controller.name} is not built: python -m tools.job_sets")
+    try:
+        module = controller.module()
+    except (OSError, subprocess.CalledProcessError) as error:
+        pytest.skip(f"the module of {controller.name} cannot be downloaded: {error}")
+    plane.kubectl("apply", "--server-side", "-f", str(module / controller.kinds))
+    plane.until(lambda: plane.ask("GET", kinds).status == 200, f"{kinds} is served")
+    folder, port, health = plane.folder / controller.name, free_port(), free_port()
+    folder.mkdir()
+    for name in ("tls.crt", "tls.key"):
+        (folder / name).write_bytes((plane.folder / "server.pem").read_bytes())
+    configuration = {
+        "apiVersion": f"config.{controller.name}.x-k8s.io/v1alpha1",
+        "kind": "Configuration",
+        "health": {"healthProbeBindAddress": f"127.0.0.1:{health}"},
+        "metrics": {"bindAddress": "0"},
+        "webhook": {"host": "127.0.0.1", "port": port, "certDir": str(folder)},
+        "leaderElection": {"leaderElect": False},
+        "internalCertManagement": {"enable": False},
+    }
+    path = folder / "configuration.yaml"
+    path.write_text(json.dumps(configuration))
+    environment = os.environ | {"KUBECONFIG": str(plane.kubeconfig(ADMIN))}
+    command = [str(controller.program()), f"--config={path}"]
+    with (
+        (folder / "log").open("wb") as log,
+        subprocess.Popen(command, env=environment, stdout=log, stderr=log) as process,
+    ):
+        try:
+            register_webhooks(plane, controller, module / controller.webhooks, port)
+            yield
+        finally:
+            process.kill()
+
+
+def register_webhooks(plane: ControlPlane, controller: Controller, file: Path, port: int) -> None:
+    """Have the API server call a controller's webhooks, and wait until it does."""
+    authority = base64.b64encode((plane.folder / "ca.crt").read_bytes()).decode()
+    for each in yaml.safe_load_all(file.read_text()):
+        each["metadata"]["name"] = f"{controller.name}-{each['metadata']['name']}"
+        for webhook in each["webhooks"]:
+            path = webhook["clientConfig"]["service"]["path"]
+            url = f"https://127.0.0.1:{port}{path}"
+            webhook["clientConfig"] = {"url": url, "caBundle": authority}
+        kind = each["kind"].lower() + "s"
+        plane.asked("POST", f"{REGISTRATIONS}/{kind}", each)
+    pod = {"metadata": {"name": "x"}, "spec": {"containers": [{"name": "c", "image": "x"}]}}
+    path = f"{SHOP}/pods?dryRun=All"
+    plane.until(lambda: plane.ask("POST", path, pod).status == 201, "the webhooks answer")
+
+
+@pytest.fixture(scope="module")
+def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
+    with living(tmp_path_factory.mktemp("job-sets")) as made, ExitStack() as stack:
+        stack.enter_context(running(made.api, JOBSET, JOBSETS))
+        stack.enter_context(running(made.api, LWS, LWSES))
+        yield made
+
+
+@pytest.fixture(autouse=True)
+def _is_clean(cluster: Cluster) -> Iterator[None]:
+    with cluster.cleaned():
+        yield
+        for path in (JOBSETS, LWSES):
+            for each in cluster.api.asked("GET", path)["items"]:
+                cluster.delete(f"{path}/{each['metadata']['name']}")
+
+
+def template(cpus: int, annotations: Object, **spec: Any) -> Object:
+    amounts = {"cpu": str(cpus)}
+    container = {"name": "c", "image": "x", "resources": {"requests": amounts, "limits": amounts}}
+    return {"metadata": {"annotations": annotations}, "spec": {"containers": [container], **spec}}
+
+
+def jobset(name: str, jobs: int, pods: int, cpus: int) -> Object:
+    """A JobSet as in JobSet's own example of exclusive placement."""
+    job = {
+        "parallelism": pods,
+        "completions": pods,
+        "template": template(cpus, {}, restartPolicy="Never"),
+    }
+    return {
+        "apiVersion": "jobset.x-k8s.io/v1alpha2",
+        "kind": "JobSet",
+        "metadata": {
+            "name": name,
+            "annotations": {"alpha.jobset.sigs.k8s.io/exclusive-topology": RACK},
+        },
+        "spec": {
+            "replicatedJobs": [{"name": "w", "replicas": jobs, "template": {"spec": job}}],
+        },
+    }
+
+
+def lws(
+    name: str, replicas: int, leader: Object, worker: Object, size: int, **of: Object
+) -> Object:
+    templates = {"leaderTemplate": leader, "workerTemplate": worker, "size": size}
+    return {
+        "apiVersion": "leaderworkerset.x-k8s.io/v1",
+        "kind": "LeaderWorkerSet",
+        "metadata": {"name": name, **of},
+        "spec": {"replicas": replicas, "leaderWorkerTemplate": templates},
+    }
+
+
+def racks_of(pods: list[Object]) -> set[str]:
+    nodes = {each["spec"]["nodeName"] for each in pods}
+    return {rack for rack, names in RACKS.items() if nodes & {*names}}
+
+
+def bound(cluster: Cluster, label: str, value: str) -> list[Object]:
+    return [each for each in cluster.pods(label, value) if "nodeName" in each["spec"]]
+
+
+def test_the_jobs_of_an_exclusive_jobset_have_a_rack_each_and_the_next_waits(
+    cluster: Cluster,
+) -> None:
+    with cluster.shop.service():
+        cluster.api.asked("POST", JOBSETS, jobset("set", 2, 3, 2))
+        for index in range(2):
+            cluster.until_running(f"set-w-{index}", 3)
+        racks = [racks_of(cluster.pods("job-name", f"set-w-{index}")) for index in range(2)]
+        assert sorted(map(sorted, racks)) == [["r0"], ["r1"]]
+        assert [cluster.places(f"job-set-w-{index}") for index in range(2)] == [3, 3]
+        cluster.api.asked("POST", JOBSETS, jobset("late", 1, 3, 1))
+        status = cluster.shop.until_state("late-w-0", "Waiting")
+        assert "taken: r0 by shop/job-set-w-" in status["message"]
+        assert cluster.let_go("late-w-0") == 0
+        cluster.delete(f"{JOBSETS}/set")
+        cluster.until_running("late-w-0", 3)
+        assert len(racks_of(cluster.pods("job-name", "late-w-0"))) == 1
+    assert cluster.said_no_error()
+
+
+def test_the_replicas_of_an_exclusive_leaderworkerset_have_a_rack_each(cluster: Cluster) -> None:
+    exclusive = {"leaderworkerset.sigs.k8s.io/exclusive-topology": RACK}
+    pods = template(2, {})
+    with cluster.shop.service():
+        made = lws("serve", 2, pods, pods, 4, annotations=exclusive)
+        cluster.api.asked("POST", LWSES, made)
+        for index in ("0", "1"):
+            cluster.api.until(
+                lambda index=index: len(bound(cluster, GROUP_INDEX, index)) == 4,
+                f"all of replica {index} run",
+            )
+        racks = [racks_of(cluster.pods(GROUP_INDEX, index)) for index in ("0", "1")]
+        assert sorted(map(sorted, racks)) == [["r0"], ["r1"]]
+        assert [cluster.places(f"lws-serve-{index}") for index in range(2)] == [4, 4]
+    assert cluster.said_no_error()
+
+
+def test_slices_of_workers_are_whole_beside_the_group_name_of_their_leader(
+    cluster: Cluster,
+) -> None:
+    kueue = "kueue.x-k8s.io/podset"
+    both = {f"{kueue}-group-name": "g", f"{kueue}-required-topology": RACK}
+    slices = {f"{kueue}-slice-required-topology": HOSTNAME, f"{kueue}-slice-size": "2"}
+    with cluster.shop.service():
+        leader, worker = template(1, both), template(1, both | slices)
+        cluster.api.asked("POST", LWSES, lws("train", 1, leader, worker, 5))
+        cluster.api.until(lambda: len(bound(cluster, GROUP_INDEX, "0")) == 5, "all run")
+        found = cluster.pods(GROUP_INDEX, "0")
+        assert len(racks_of(found)) == 1
+        workers = [each for each in found if each["metadata"]["labels"][WORKER_INDEX] != "0"]
+        hosts = Counter(each["spec"]["nodeName"] for each in workers)
+        assert all(number % 2 == 0 for number in hosts.values()), hosts
+        states = [each["status"].get("state") for each in cluster.api.asked("GET", GROUPS)["items"]]
+        assert states
+        assert {*states} <= {"Placed", "Running"}
+    assert cluster.said_no_error()
