@@ -10,6 +10,8 @@ from __future__ import annotations
 
 import pytest
 
+from nri_policy.cluster.groups.controller import Controller
+from nri_policy.cluster.groups.members import Members
 from nri_policy.cluster.groups.table import GroupTable
 from nri_policy.cluster.groups.writes import CreateGroup, OpenGate, WriteStatus
 from tests.property.seeds import seeds
@@ -17,12 +19,16 @@ from tests.support.placement_world import Play, RefusedError
 from tests.unit.cluster.written import HOSTNAME
 
 
-def check_indexes(groups: GroupTable) -> None:
-    """Each index of the table follows from its records alone."""
-    again = GroupTable()
-    for key, each in groups.records.items():
-        again.put(key, each)
-    assert vars(again) == vars(groups)
+def check_indexes(controller: Controller) -> None:
+    """Each index follows from the records of groups, or of pods, alone."""
+    groups, members = GroupTable(), Members(lambda: 0.0)
+    for key, each in controller.groups.records.items():
+        groups.put(key, each)
+    assert vars(groups) == vars(controller.groups)
+    for key, pod in controller.members._pods.items():
+        members._put(key, pod)
+    for index in ("_by_group", "opening", "unanswered", "elsewhere", "leaving"):
+        assert getattr(members, index) == getattr(controller.members, index), index
 
 
 @seeds(15)
@@ -43,7 +49,7 @@ def test_no_group_is_half_placed_and_nothing_is_promised_twice(seed: int) -> Non
         play.now += chance.choice([0.0, 1.0, 30.0])
         play.listen(chance.choice([None, 0, 1, 3]))
         play.step(kill=0.2, lost=0.2)
-        check_indexes(play.controller.groups)
+        check_indexes(play.controller)
     play.now += 60.0
     play.rest()
     for job in jobs:

@@ -32,7 +32,8 @@ class Pods:
         self.chance = random.Random(seed)
         cluster = Cluster(read_node(node(name), "") for name in PLACES)
         engine = Engine(ClusterSettings(), cluster.view)
-        self.changes = PodChanges(engine, Occupancy(engine, Members()), lambda: 0.0)
+        self.known = known = Members(lambda: 0.0)
+        self.changes = PodChanges(engine, known, Occupancy(engine, known), lambda: 0.0)
         domains = [{"values": [host], "count": count} for host, count in PLACES.items()]
         status = {"assignments": [{"podSet": "main", "levels": [HOSTNAME], "domains": domains}]}
         self.group = read_group(group(pod_set(6), status=status))
@@ -59,7 +60,7 @@ class Pods:
         member = Member(pod, Membership(KEY, 6, None, rank if clear else None))
         self.members[pod.name] = member
         self.ranks[pod.name] = rank
-        self.changes.see(pod)
+        self.known.set_pod(pod)
 
     def ask(self) -> None:
         for write in self.changes.open(self.group, [*self.members.values()], ()):
@@ -67,14 +68,14 @@ class Pods:
             name = write.opening.pod.name
             assert name not in self.under_way
             self.under_way[name] = write
-            self.changes.ask(write)
+            self.known.update((KEY[0], name), write=write)
 
     def answer(self) -> None:
         """The news of one write come; or it was refused."""
         name = self.chance.choice(sorted(self.under_way))
         write = self.under_way.pop(name)
         if self.chance.random() < 0.3:
-            self.changes.forget((KEY[0], name))
+            self.known.update((KEY[0], name), write=None)
             return
         spec = pod_spec({"cpu": 1}, nodeSelector=write.opening.selector)
         self.see({"metadata": {"name": name, "uid": name}, "spec": spec}, self.ranks[name])
@@ -84,7 +85,7 @@ class Pods:
         name = self.chance.choice(sorted(self.members))
         del self.members[name]
         self.under_way.pop(name, None)
-        self.changes.remove((KEY[0], name))
+        self.known.remove_pod((KEY[0], name))
         self.make(self.ranks[name])
 
     def taken(self) -> Counter[str]:

@@ -71,15 +71,10 @@ class Attempts:
         self._occupancy = occupancy
         self._changes = changes
         self._crashes: RecentFailures[Key] = RecentFailures(now)
-        self._ending: dict[Key, Key] = {}  # terminating pods and their groups
         self._left = -inf  # when a pod of a group without places was gone
 
     def see_pod(self, pod: Pod, group: Key | None, *, ends: bool) -> None:
         """Take in a pod of a group, or of none; *ends*: it was running when it was seen last."""
-        key = (pod.namespace, pod.name)
-        self._ending.pop(key, None)
-        if group is not None and pod.deleted and pod.node and not pod.finished:
-            self._ending[key] = group
         if ends and group is not None and pod.node and pod.phase == "Failed":
             self._crashes.add(group, pod.node)
         if ends:
@@ -87,10 +82,8 @@ class Attempts:
 
     def remove_pod(self, pod: Pod | None, group: Key | None) -> None:
         """Remove a pod, with or without a group."""
-        if pod is not None:
-            self._ending.pop((pod.namespace, pod.name), None)
-            if pod.node:
-                self._note_end(group)
+        if pod is not None and pod.node:
+            self._note_end(group)
         self.queue.note_change()
 
     def _note_end(self, group: Key | None) -> None:
@@ -284,7 +277,7 @@ class Attempts:
 
     def _is_somebody_leaving(self) -> bool:
         """Whether pods of groups that have no places any more are still there."""
-        groups = {*self._ending.values(), *self._groups.evicted}
+        groups = {*self._members.leaving, *self._groups.evicted}
         return any(
             not self._engine.groups[key].status.assignments
             for key in groups

@@ -32,11 +32,9 @@ from nri_policy.cluster.groups.failure import Failures
 from nri_policy.cluster.groups.members import Members
 from nri_policy.cluster.groups.occupancy import Occupancy
 from nri_policy.cluster.groups.pod_changes import PodChanges
-from nri_policy.cluster.groups.problems import PodProblems
 from nri_policy.cluster.groups.progress import Progress
 from nri_policy.cluster.groups.record import NO_FAILURE, Group, SeenGroup
 from nri_policy.cluster.groups.table import GroupTable
-from nri_policy.cluster.groups.unbound_pods import UnboundPods
 from nri_policy.cluster.groups.writes import (
     GroupWrite,
     Notice,
@@ -92,15 +90,13 @@ class Controller:
         *date* is the time of the world, in seconds since the epoch: another leader reads it.
         """
         self.engine = AlignedEngine(settings, view, lambda: zones)
-        self.members = Members()
+        self.members = Members(now)
         self._occupancy = Occupancy(self.engine, self.members)
-        self._changes = PodChanges(self.engine, self._occupancy, now)
+        self._changes = PodChanges(self.engine, self.members, self._occupancy, now)
         self._now = now
         self._failures = Failures(self.engine, now)
-        self._unbound = UnboundPods(now)
         self.groups = GroupTable()
         self.errors = 0  # of ours, each of which stopped some of the work
-        self.pod_problems = PodProblems()
         self.attempts = Attempts(
             now,
             engine=self.engine,
@@ -120,9 +116,7 @@ class Controller:
             occupancy=self._occupancy,
             changes=self._changes,
             failures=self._failures,
-            pod_problems=self.pod_problems,
             attempts=self.attempts,
-            unbound=self._unbound,
             is_contested=is_contested,
         )
         self._dirty: dict[Key, None] = {}  # groups whose pods changed
@@ -186,8 +180,6 @@ class Controller:
         key = (pod.namespace, pod.name)
         old = self.members.pod(key)
         self._progress.see_pod(pod)
-        self._changes.see(pod)
-        self._unbound.see(pod)
         joined = self.members.set_pod(pod)
         for group in (joined.left, joined.group):
             if group is not None:
@@ -197,7 +189,7 @@ class Controller:
         if (
             joined.problem
             and self._changes.gate in pod.gates
-            and self.pod_problems.say(key, joined.problem)
+            and self.members.say(key, joined.problem)
         ):
             self._notices.append(Notice(key, "Malformed", joined.problem, pod=True))
         self._occupancy.count(joined.group, pod)
@@ -207,9 +199,6 @@ class Controller:
     def remove_pod(self, namespace: str, name: str) -> None:
         """Remove a pod."""
         key = (namespace, name)
-        self._changes.remove(key)
-        self._unbound.remove(key)
-        self.pod_problems.say(key, "")
         pod, group = self.members.pod(key), self.members.remove_pod(key)
         self.attempts.remove_pod(pod, group)
         if group is not None:
@@ -282,12 +271,10 @@ class Controller:
         if isinstance(write, PodWrite):
             pod = pod_of(write)
             key, group = (pod.namespace, pod.name), (pod.namespace, write.group)
-            self._changes.forget(key)
+            self.members.update(key, write=None, unanswered=False)
             self._dirty[group] = None
-            if reason:
-                if self._changes.refusals.add(key, reason, wait):
-                    self._notices.append(Notice(key, "Refused", reason, pod=True))
-                self.groups.look_again(group, self._changes.refusals.until(key))
+            if reason and self._back_off_pod(group, key, reason, wait):
+                self._notices.append(Notice(key, "Refused", reason, pod=True))
         elif not isinstance(write, Notice):
             group = (write.group.namespace, write.group.name)
             record = self.groups[group]
@@ -312,9 +299,8 @@ class Controller:
         if isinstance(write, OpenGate):
             pod = write.opening.pod
             key, group = (pod.namespace, pod.name), (pod.namespace, write.group)
-            self._changes.note_no_answer(write)
-            self._changes.refusals.add(key, wait=wait)
-            self.groups.look_again(group, self._changes.refusals.until(key))
+            self.members.update(key, unanswered=write is self.members.state(key).write)
+            self._back_off_pod(group, key, wait=wait)
         elif isinstance(write, GroupWrite):
             group = (write.group.namespace, write.group.name)
             record = self.groups[group]
@@ -322,6 +308,14 @@ class Controller:
             self.groups.update(group, unanswered=write is record.write, back_off=back_off)
         else:
             self.note_failure(write, "no answer", wait)
+
+    def _back_off_pod(self, group: Key, key: Key, text: str = "", wait: float = 0.0) -> bool:
+        """Leave a pod alone whose write failed; return whether the reason is news."""
+        before = self.members.state(key).back_off
+        back_off = before.after_failure(self._now(), text, wait)
+        self.members.update(key, back_off=back_off)
+        self.groups.look_again(group, back_off.until)
+        return before.text != back_off.text
 
     def _notice(self, group: Key, reason: str, text: str) -> Notice:
         """Return an Event about a group; about its first pod while it has no object."""
@@ -344,7 +338,9 @@ class Controller:
         for key in [*self.groups.pending]:
             if (write := self.groups[key].write) is not None:
                 self.note_failure(write)
-        self._changes.settle()
+        for group in [*self.members.unanswered.values()]:
+            for key in [*group]:
+                self.members.update(key, write=None, unanswered=False)
 
     @property
     def busy(self) -> bool:
@@ -448,7 +444,8 @@ class Controller:
         """Yield *writes*, each of which is under way from then on."""
         for write in writes:
             if isinstance(write, PodWrite):
-                self._changes.ask(write)
+                pod = pod_of(write)
+                self.members.update((pod.namespace, pod.name), write=write, unanswered=False)
             elif not isinstance(write, Notice):
                 key = (write.group.namespace, write.group.name)
                 self.groups.update(key, write=write, unanswered=False)

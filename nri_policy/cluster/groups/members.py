@@ -8,13 +8,17 @@ sense is in no group.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Collection, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
+from typing import Any, TypeVar
 
 from msgspec import Struct
 from msgspec.structs import replace
 
 from nri_policy.cluster.groups.claims import claims, count_spared
 from nri_policy.cluster.groups.gathering import Incomplete, Member
+from nri_policy.cluster.groups.record import IDLE, NO_FAILURE, PodRecord, PodState
+from nri_policy.cluster.groups.unbound_pods import is_unbound
+from nri_policy.cluster.groups.writes import OpenGate, pod_of
 from nri_policy.cluster.objects.document import DocumentError
 from nri_policy.cluster.objects.group import PlacementGroup, PodSet
 from nri_policy.cluster.objects.membership import (
@@ -30,6 +34,7 @@ from nri_policy.cluster.objects.pod import Pod
 from nri_policy.cluster.objects.replica_kinds import ReplicaOwner, followed_owner
 from nri_policy.foundation.wording import quoted
 
+Of = TypeVar("Of")
 OwnerKey = tuple[str, str, str]  # kind, namespace and name
 
 
@@ -43,14 +48,19 @@ class Joined(Struct, frozen=True, gc=False):
 
 
 class Members:
-    """Pods by group."""
+    """Pods, and indexes of them; only `_put` replaces a record, and only it changes these."""
 
-    def __init__(self) -> None:
+    def __init__(self, now: Callable[[], float]) -> None:
+        # pods by group
+        self.opening: dict[Key, dict[Key, None]] = {}  # about to be let go
+        self.unanswered: dict[Key, dict[Key, None]] = {}  # their write is repeated
+        self.elsewhere: dict[Key, dict[Key, None]] = {}  # bound where their group has no place
+        self.leaving: dict[Key, dict[Key, None]] = {}  # bound, and about to end
+        self._now = now
         self._jobs: dict[Key, Job] = {}
         self._jobs_by_uid: dict[str, Key] = {}
         self._exclusive_jobs: dict[Key, set[str]] = {}  # that are groups, by JobSet
-        self._pods: dict[Key, Pod] = {}
-        self._group_of: dict[Key, Key] = {}  # by pod
+        self._pods: dict[Key, PodRecord] = {}
         self._by_group: dict[Key, dict[Key, Member]] = {}
         self._by_job: dict[Key, set[Key]] = {}  # pods
         self._owners: dict[OwnerKey, ReplicaOwner] = {}
@@ -77,7 +87,17 @@ class Members:
 
     def pod(self, key: Key) -> Pod | None:
         """Return a pod, None where it is not known."""
-        return self._pods.get(key)
+        found = self._pods.get(key)
+        return None if found is None else found.pod
+
+    def state(self, key: Key) -> PodState:
+        """Return what is under way for a pod, or wrong with it; nothing where it is not known."""
+        found = self._pods.get(key)
+        return IDLE if found is None else found.state
+
+    def records(self, members: Sequence[Member]) -> Iterator[PodRecord]:
+        """Yield the records of pods of a group."""
+        return (self._pods[each.pod.namespace, each.pod.name] for each in members)
 
     def of(self, group: Key) -> list[Member]:
         """Return all pods of a group, those that ended included."""
@@ -138,12 +158,12 @@ class Members:
         if job.exclusive:
             jobset = object_name(f"jobset-{job.jobset}")
             pods |= self._by_group.get((job.namespace, jobset), {}).keys()
-        return [self._pods[each] for each in sorted(pods)]
+        return [self._pods[each].pod for each in sorted(pods)]
 
     def group_of_job(self, key: Key) -> Key | None:
         """Return the group of a Job's pods, None where it has none."""
         pods = self._by_job.get(key)
-        return self._group_of.get(next(iter(pods))) if pods else None
+        return _group_of(self._pods[next(iter(pods))]) if pods else None
 
     def remove_job(self, key: Key) -> Job | None:
         """Remove a Job and return it; each pod reports its own removal."""
@@ -169,7 +189,7 @@ class Members:
         self._owners[key] = owner
         if old == owner:
             return []
-        return [self._pods[each] for each in sorted(self._by_owner.get(key, ()))]
+        return [self._pods[each].pod for each in sorted(self._by_owner.get(key, ()))]
 
     def remove_owner(self, key: OwnerKey) -> None:
         """Remove a followed object; each pod reports its own removal."""
@@ -223,7 +243,7 @@ class Members:
         self._pod_groups[key] = group
         if old == group:
             return []
-        return [self._pods[each] for each in self._by_pod_group.get(key, ())]
+        return [self._pods[each].pod for each in self._by_pod_group.get(key, ())]
 
     def remove_pod_group(self, key: Key) -> None:
         """Remove a PodGroup; each pod reports its own removal."""
@@ -232,19 +252,78 @@ class Members:
     def set_pod(self, pod: Pod) -> Joined:
         """Store a pod."""
         key = (pod.namespace, pod.name)
-        left = self.remove_pod(key)
-        self._pods[key] = pod
-        made = self._made_from(pod)
-        if made is None:
-            return Joined(pod, None, left)
-        try:
-            member = Member(pod, membership(pod, made))
-        except DocumentError as error:
-            return Joined(pod, None, left, str(error))
-        group = member.membership.group
-        self._group_of[key] = group
-        self._by_group.setdefault(group, {})[key] = member
-        return Joined(pod, group, left)
+        old, left = self._pods.get(key), self.remove_pod(key)
+        made, member, problem = self._made_from(pod), None, ""
+        if made is not None:
+            try:
+                member = Member(pod, membership(pod, made))
+            except DocumentError as error:
+                problem = str(error)
+        self._put(key, self._follow(old, pod, member))
+        return Joined(pod, None if member is None else member.membership.group, left, problem)
+
+    def _follow(self, old: PodRecord | None, pod: Pod, member: Member | None) -> PodRecord:
+        """Return the record of a pod as it is seen now; news of it settle its pending write."""
+        state = IDLE if old is None else old.state
+        new, changed = PodRecord(pod, member, state), dict[str, Any]()
+        if state.write is not None and pod_of(state.write).revision != pod.revision:
+            changed = {"write": None, "unanswered": False, "back_off": NO_FAILURE}
+        if is_unbound(pod):
+            changed["unbound"] = state.unbound or (self._now(), pod.unschedulable)
+        elif state.unbound is not None:
+            changed["unbound"] = None
+        if state.elsewhere and old is not None and _group_of(old) != _group_of(new):
+            changed["elsewhere"] = False
+        return replace(new, state=replace(state, **changed)) if changed else new
+
+    def update(self, key: Key, **changed: Any) -> None:
+        """Replace fields of the state of a pod, if it is still there."""
+        old = self._pods.get(key)
+        if old is not None:
+            self._put(key, replace(old, state=replace(old.state, **changed)))
+
+    def say(self, key: Key, problem: str) -> bool:
+        """Record what is wrong with a pod; return whether that is news."""
+        if key not in self._pods or self.state(key).problem == problem:
+            return False
+        self.update(key, problem=problem)
+        return bool(problem)
+
+    def _put(self, key: Key, new: PodRecord | None) -> None:
+        """Replace or remove a record, and bring the indexes up to date."""
+        old = self._pods.pop(key, None)
+        if new is not None:
+            new.check()
+            self._pods[key] = new
+        before, after = None if old is None else old.member, None if new is None else new.member
+        if before is not after:
+            if before is not None:
+                _drop(self._by_group, before.membership.group, key)
+            if after is not None:
+                self._by_group.setdefault(after.membership.group, {})[key] = after
+        for index, group in self._marks(key, old):
+            _drop(index, group, key)
+        for index, group in self._marks(key, new):
+            index.setdefault(group, {})[key] = None
+
+    def _marks(
+        self, key: Key, record: PodRecord | None
+    ) -> Iterator[tuple[dict[Key, dict[Key, None]], Key]]:
+        """Yield the indexes of what is rare that have a pod, and by which group."""
+        if record is None:
+            return
+        pod, state = record.pod, record.state
+        if state.write is not None:
+            group = (key[0], state.write.group)
+            if isinstance(state.write, OpenGate):
+                yield self.opening, group
+            if state.unanswered:
+                yield self.unanswered, group
+        if record.member is not None:
+            if state.elsewhere:
+                yield self.elsewhere, record.member.membership.group
+            if pod.deleted and pod.node and not pod.finished:
+                yield self.leaving, record.member.membership.group
 
     def _made_from(self, pod: Pod) -> Made | None:
         """Return the objects that a pod was made from, None where one of them is not known yet."""
@@ -271,9 +350,11 @@ class Members:
 
     def remove_pod(self, key: Key) -> Key | None:
         """Remove a pod; return its group."""
-        pod = self._pods.pop(key, None)
-        if pod is None:
+        record = self._pods.get(key)
+        if record is None:
             return None
+        pod = record.pod
+        self._put(key, None)
         job_name = owning_job(pod)
         if job_name is not None:
             pods = self._by_job[pod.namespace, job_name]
@@ -288,9 +369,14 @@ class Members:
             self._by_owner[owner].discard(key)
             if not self._by_owner[owner]:
                 del self._by_owner[owner]
-        group = self._group_of.pop(key, None)
-        if group is not None:
-            del self._by_group[group][key]
-            if not self._by_group[group]:
-                del self._by_group[group]
-        return group
+        return _group_of(record)
+
+
+def _group_of(record: PodRecord) -> Key | None:
+    return None if record.member is None else record.member.membership.group
+
+
+def _drop(index: dict[Key, dict[Key, Of]], group: Key, key: Key) -> None:
+    del index[group][key]
+    if not index[group]:
+        del index[group]

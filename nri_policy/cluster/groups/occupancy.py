@@ -36,7 +36,6 @@ class Occupancy:
     def __init__(self, engine: Engine, members: Members) -> None:
         self._engine = engine
         self._members = members
-        self._elsewhere: dict[Key, set[Key]] = {}  # by group
 
     @property
     def nodes(self) -> Mapping[str, ClusterNode]:
@@ -45,7 +44,7 @@ class Occupancy:
 
     def phases(self, group: Key) -> Counter[str]:
         """Return the phases of the pods that are where their group has places."""
-        elsewhere = self._elsewhere.get(group, ())
+        elsewhere = self._members.elsewhere.get(group, ())
         pods = [each.pod for each in self._members.of(group)]
         return Counter(pod.phase for pod in pods if (pod.namespace, pod.name) not in elsewhere)
 
@@ -63,7 +62,7 @@ class Occupancy:
             self._engine.set_pod(pod)
         elif pod.finished:
             self._engine.remove_pod(*key)
-        elif key in self._elsewhere.get(group, ()):
+        elif key in self._members.elsewhere.get(group, ()):
             node = pod.node or self._node_of(pod)  # its destination, until the pod is failed
             self._engine.set_member(replace(pod, node=node), None)
         else:
@@ -90,9 +89,9 @@ class Occupancy:
                 places = [each for each in group.status.assignments if each.pod_set == name]
                 pods += without_place(places, own, self._engine.nodes)
         elsewhere = {(key[0], pod.name) for pod in pods}
-        changed = elsewhere ^ self._elsewhere.pop(key, set())
-        if elsewhere:
-            self._elsewhere[key] = elsewhere
+        changed = elsewhere ^ self._members.elsewhere.get(key, {}).keys()
+        for pod_key in changed:
+            self._members.update(pod_key, elsewhere=pod_key in elsewhere)
         for each in members:
             if (key[0], each.pod.name) in changed:
                 self.count(key, each.pod)

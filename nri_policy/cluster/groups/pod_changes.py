@@ -13,8 +13,8 @@ from msgspec.structs import replace
 from nri_policy.cluster.engine.engine import Engine
 from nri_policy.cluster.groups.gates import openings
 from nri_policy.cluster.groups.gathering import Member, pod_set_names
+from nri_policy.cluster.groups.members import Members
 from nri_policy.cluster.groups.occupancy import Occupancy
-from nri_policy.cluster.groups.refusals import Refusals
 from nri_policy.cluster.groups.unbound_pods import NOT_BOUND
 from nri_policy.cluster.groups.writes import (
     NODE_FAILED,
@@ -22,86 +22,36 @@ from nri_policy.cluster.groups.writes import (
     FailPod,
     Notice,
     OpenGate,
-    PodWrite,
     Write,
-    pod_of,
 )
 from nri_policy.cluster.objects.group import GROUP_LABEL, PlacementGroup, hosts_of
 from nri_policy.cluster.objects.metadata import Key
 from nri_policy.cluster.objects.node import HOSTNAME
-from nri_policy.cluster.objects.pod import Pod
 from nri_policy.foundation.wording import quoted
 
 
 class PodChanges:
-    """The changes of pods that are under way."""
+    """The changes of pods that are to be written."""
 
     def __init__(
-        self,
-        engine: Engine,
-        occupancy: Occupancy,
-        now: Callable[[], float],
+        self, engine: Engine, members: Members, occupancy: Occupancy, now: Callable[[], float]
     ) -> None:
         self._engine = engine
-        self.refusals = Refusals(now)
+        self._members = members
         self._occupancy = occupancy
-        self._asked: dict[Key, PodWrite] = {}
-        self._unanswered: set[Key] = set()  # pods whose write is repeated
-        self._ended: dict[Key, str] = {}  # reason of each announced deletion or failure
+        self._now = now
 
     @property
     def gate(self) -> str:
         """The gate behind which pods of groups wait."""
         return self._engine.settings.groups.gate
 
-    def ask(self, write: PodWrite) -> None:
-        """Record a pending write."""
-        pod = pod_of(write)
-        self._asked[pod.namespace, pod.name] = write
-        self._unanswered.discard((pod.namespace, pod.name))
-
-    def note_no_answer(self, write: OpenGate) -> None:
-        """Repeat an unchanged write later whose answer was lost, unless its outcome was seen."""
-        pod = write.opening.pod
-        if self._asked.get((pod.namespace, pod.name)) is write:
-            self._unanswered.add((pod.namespace, pod.name))
-
-    def settle(self) -> None:
-        """Drop writes without an answer: they failed, or the watch has shown them."""
-        for key in [*self._unanswered]:
-            self.forget(key)
-
-    def forget(self, key: Key) -> None:
-        """Forget the pending write of a pod."""
-        self._asked.pop(key, None)
-        self._unanswered.discard(key)
-
-    def remove(self, key: Key) -> None:
-        """Remove a pod."""
-        self._settle(key)
-        self._ended.pop(key, None)
-
-    def _settle(self, key: Key) -> None:
-        self.forget(key)
-        self.refusals.remove(key)
-
     def under_way(self, group: Key) -> bool:
         """Whether a pod of a group is about to be let go to a place."""
-        return any(
-            isinstance(each, OpenGate) and (each.opening.pod.namespace, each.group) == group
-            for each in self._asked.values()
-        )
-
-    def see(self, pod: Pod) -> None:
-        """Update a pod: a pending write based on another revision is settled."""
-        key = (pod.namespace, pod.name)
-        asked = self._asked.get(key)
-        if asked is not None and pod_of(asked).revision != pod.revision:
-            self._settle(key)
+        return group in self._members.opening
 
     def _may_ask(self, key: Key) -> bool:
-        """Whether a change of a pod may be asked: none is under way, and none has just failed."""
-        return key not in self._asked and not self.refusals.holds(key)
+        return self._members.state(key).may_change(self._now())
 
     def open(
         self, group: PlacementGroup, members: Sequence[Member], closed: Collection[str]
@@ -112,11 +62,10 @@ class PodChanges:
         when the watch shows that. Writes without an answer are repeated even to closed hosts: only
         the answer tells their outcome.
         """
-        for key in sorted(self._unanswered):
-            asked = self._asked[key]
-            of = (key[0], asked.group)
-            if of == (group.namespace, group.name) and not self.refusals.holds(key):
-                yield asked
+        for key in sorted(self._members.unanswered.get((group.namespace, group.name), ())):
+            state = self._members.state(key)
+            if state.write is not None and state.back_off.until <= self._now():
+                yield state.write
         members = [
             each
             for each in members
@@ -136,7 +85,7 @@ class PodChanges:
 
     def _as_asked(self, member: Member) -> Member:
         """Return a pod as it is once its gate is open, if that is under way."""
-        asked = self._asked.get((member.pod.namespace, member.pod.name))
+        asked = self._members.state((member.pod.namespace, member.pod.name)).write
         if not isinstance(asked, OpenGate):
             return member
         return replace(member, pod=asked.opening.opened(self.gate))
@@ -189,6 +138,6 @@ class PodChanges:
 
     def _tell(self, pod: Key, reason: str, message: str) -> Iterator[Notice]:
         """Yield an Event that a pod has to go, and why: once, however often it is asked."""
-        if self._ended.get(pod) != message:
-            self._ended[pod] = message
+        if self._members.state(pod).ended != message:
+            self._members.update(pod, ended=message)
             yield Notice(pod, reason, message, pod=True)

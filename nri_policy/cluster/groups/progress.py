@@ -30,11 +30,10 @@ from nri_policy.cluster.groups.gathering import (
 from nri_policy.cluster.groups.members import Members
 from nri_policy.cluster.groups.occupancy import Occupancy
 from nri_policy.cluster.groups.pod_changes import PodChanges
-from nri_policy.cluster.groups.problems import PodProblems
 from nri_policy.cluster.groups.queue import seconds_between
 from nri_policy.cluster.groups.record import NO_FAILURE, SeenGroup
 from nri_policy.cluster.groups.table import GroupTable
-from nri_policy.cluster.groups.unbound_pods import NOT_BOUND, UnboundPods
+from nri_policy.cluster.groups.unbound_pods import NOT_BOUND, find_overdue
 from nri_policy.cluster.groups.writes import (
     CreateGroup,
     Notice,
@@ -70,9 +69,7 @@ class Progress:
         occupancy: Occupancy,
         changes: PodChanges,
         failures: Failures,
-        pod_problems: PodProblems,
         attempts: Attempts,
-        unbound: UnboundPods,
         is_contested: Callable[[Key], bool],
     ) -> None:
         self._now = now
@@ -82,10 +79,8 @@ class Progress:
         self._occupancy = occupancy
         self._changes = changes
         self._failures = failures
-        self._pod_problems = pod_problems
         self._attempts = attempts
         self._queue = attempts.queue
-        self._unbound = unbound
         self._is_contested = is_contested
         self._latest = ""  # the time of the cluster, as far as it is known
 
@@ -323,14 +318,14 @@ class Progress:
     ) -> Generator[Write, None, list[Condition]]:
         """Move pods that kube-scheduler does not bind; return the conditions to report."""
         key = (seen.group.namespace, seen.group.name)
-        unbound, again = self._unbound.find_overdue(each.pod for each in members)
+        unbound, again = find_overdue(self._members.records(members), self._now())
         if again < inf:
             self._groups.look_again(key, again)
         if not unbound:
             return []
         for each in unbound:
             pod = (key[0], each.pod.name)
-            if self._pod_problems.say(pod, each.words):
+            if self._members.say(pod, each.words):
                 yield Notice(pod, NOT_BOUND, each.words, pod=True)
         first = unbound[0]
         pods = f"{len(unbound)} of {counted(len(members), 'pod')} not bound"

@@ -1,7 +1,6 @@
-"""The record of one placement group: what this replica knows of it beside the engine's promises.
+"""The records of one placement group and one pod: all that is known beside the engine's promises.
 
-Only `table` replaces records. All but `problem` follows from objects, or is about a write under
-way: another replica goes on without it.
+`table` alone replaces the records of groups, `members` those of pods.
 """
 
 from __future__ import annotations
@@ -14,8 +13,10 @@ from types import MappingProxyType
 from msgspec import Struct
 
 from nri_policy.cluster.engine.reservation import Occupants
-from nri_policy.cluster.groups.writes import CreateGroup, GroupWrite
+from nri_policy.cluster.groups.gathering import Member
+from nri_policy.cluster.groups.writes import CreateGroup, GroupWrite, OpenGate, PodWrite
 from nri_policy.cluster.objects.group import PlacementGroup
+from nri_policy.cluster.objects.pod import Pod
 from nri_policy.foundation.backoff import backoff
 
 _pause = partial(backoff, least=0.5, most=30.0, chance=lambda: 1.0)  # seconds
@@ -111,3 +112,37 @@ class Group(Struct, frozen=True, kw_only=True):
         assert self.place is None or not self.place.final or self.place.hopeless, (
             "only a group that fits nowhere is refused for good"
         )
+
+
+class PodState(Struct, frozen=True, gc=False, kw_only=True):
+    """What is under way for a pod, or wrong with it; the default, one for all, is nothing."""
+
+    write: PodWrite | None = None  # sent, until the watch shows another revision
+    unanswered: bool = False  # the answer to it was lost: it is sent again
+    back_off: BackOff = NO_FAILURE  # of its writes
+    ended: str = ""  # why it has to go, as the last Event says
+    problem: str = ""  # what is wrong with it, as the last Event says
+    unbound: tuple[float, str] | None = None  # since when kube-scheduler has no room, and its words
+    elsewhere: bool = False  # it is bound where its group has no place
+
+    def may_change(self, now: float) -> bool:
+        """Whether a write may be sent: none is pending, and none has just failed."""
+        return self.write is None and self.back_off.until <= now
+
+
+IDLE = PodState()
+
+
+class PodRecord(Struct, frozen=True, gc=False):
+    """The record of one pod, of a group or of none."""
+
+    pod: Pod
+    member: Member | None  # of its group; None: it has none, or is no pod of one yet
+    state: PodState = IDLE
+
+    def check(self) -> None:
+        """Assert what must hold of any record."""
+        state = self.state
+        assert isinstance(state.write, OpenGate) or not state.unanswered, "only gates are repeated"
+        assert self.member is not None or not state.elsewhere, "a pod of no group has no place"
+        assert state.unbound is None or not self.pod.node, "a bound pod is bound"

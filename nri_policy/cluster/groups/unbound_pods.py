@@ -6,13 +6,13 @@ be bound; kube-scheduler ignores pods behind another gate.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from math import inf
 
 from msgspec import Struct
 
+from nri_policy.cluster.groups.record import PodRecord
 from nri_policy.cluster.objects.group import GROUP_LABEL
-from nri_policy.cluster.objects.metadata import Key
 from nri_policy.cluster.objects.pod import Pod
 
 UNBOUND_SECONDS = 30.0
@@ -26,33 +26,20 @@ class UnboundPod(Struct, frozen=True):
     words: str
 
 
-class UnboundPods:
-    """Since when kube-scheduler has had no room for pods, and its words."""
+def is_unbound(pod: Pod) -> bool:
+    """Whether kube-scheduler has no room for a pod that was let go."""
+    waits = pod.unschedulable and GROUP_LABEL in pod.annotations and not pod.gates
+    return bool(waits) and not (pod.node or pod.finished or pod.deleted)
 
-    def __init__(self, now: Callable[[], float]) -> None:
-        self._now = now
-        self._since: dict[Key, tuple[float, str]] = {}
 
-    def see(self, pod: Pod) -> None:
-        """Update the state of a pod."""
-        key = (pod.namespace, pod.name)
-        waits = pod.unschedulable and GROUP_LABEL in pod.annotations and not pod.gates
-        if waits and not (pod.node or pod.finished or pod.deleted):
-            self._since.setdefault(key, (self._now(), pod.unschedulable))
-        else:
-            self.remove(key)
-
-    def remove(self, key: Key) -> None:
-        """Remove a pod."""
-        self._since.pop(key, None)
-
-    def find_overdue(self, pods: Iterable[Pod]) -> tuple[list[UnboundPod], float]:
-        """Return those of *pods* that are not bound in time, and when to ask again without news."""
-        found, again = [], inf
-        for pod in pods:
-            since, words = self._since.get((pod.namespace, pod.name), (inf, ""))
-            if since + UNBOUND_SECONDS <= self._now():
-                found.append(UnboundPod(pod, words))
-            again = min(again, max(since, self._now()) + UNBOUND_SECONDS)
-        found.sort(key=lambda each: each.pod.name)
-        return found, again
+def find_overdue(pods: Iterable[PodRecord], now: float) -> tuple[list[UnboundPod], float]:
+    """Return those of *pods* that are not bound in time, and when to ask again without news."""
+    found, again = [], inf
+    for each in pods:
+        if each.state.unbound is not None:
+            since, words = each.state.unbound
+            if since + UNBOUND_SECONDS <= now:
+                found.append(UnboundPod(each.pod, words))
+            again = min(again, max(since, now) + UNBOUND_SECONDS)
+    found.sort(key=lambda each: each.pod.name)
+    return found, again

@@ -12,7 +12,7 @@ from typing import NoReturn
 from msgspec import Raw
 
 from nri_policy.cluster.groups.controller import Controller
-from nri_policy.cluster.groups.refusals import Refusals
+from nri_policy.cluster.groups.record import NO_FAILURE, BackOff
 from nri_policy.cluster.numa.admission import NumaAdmission, WriteActive, WriteCheck
 from nri_policy.cluster.objects.kueue import (
     API,
@@ -97,7 +97,8 @@ class AdmissionWriter:
         self._may_write = may_write
         self._woken = asyncio.Event()
         self._leads = False
-        self._refusals = Refusals(now)
+        self._now = now
+        self._back_offs: dict[Key, BackOff] = {}  # those whose latest writes failed
         self._refused: dict[Key, WriteCheck | WriteActive] = {}  # that wait for their pause's end
 
     def wake(self) -> None:
@@ -113,9 +114,12 @@ class AdmissionWriter:
                 if not self._leads:
                     self._admission.begin()
                     self._leads = True
-                for key in [key for key in self._refused if not self._refusals.holds(key)]:
+                now = self._now()
+                for key in [*self._refused]:
+                    if self._back_offs.get(key, NO_FAILURE).until > now:
+                        continue
                     if not self._admission.note_failure(self._refused.pop(key)):
-                        self._refusals.remove(key)
+                        self._back_offs.pop(key, None)
                 for write in self._admission.step():
                     await self._write(write)
             with suppress(TimeoutError):
@@ -131,11 +135,12 @@ class AdmissionWriter:
             if error.code in (CONFLICT, NOT_FOUND):  # it is another one by now: we shall see
                 self._admission.note_failure(write)
                 return
-            self._refusals.add(write.key, wait=error.wait)
+            back_off = self._back_offs.get(write.key, NO_FAILURE)
+            self._back_offs[write.key] = back_off.after_failure(self._now(), wait=error.wait)
             self._refused[write.key] = write
             log.warning("admission-not-written", extra={"reason": str(error)})
         else:
-            self._refusals.remove(write.key)
+            self._back_offs.pop(write.key, None)
 
     async def _ask(self, write: WriteCheck | WriteActive) -> None:
         patch = write.patch()

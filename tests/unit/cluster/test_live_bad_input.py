@@ -35,9 +35,8 @@ def named(play: Play, group: str, sizes: dict[str, str], **annotations: str) -> 
 
 
 def said(play: Play, about: str) -> str:
-    controller = play.controller
     key = ("default", about)
-    return controller.groups[key].problem or controller.pod_problems.texts[key]
+    return play.controller.groups[key].problem or play.controller.members.state(key).problem
 
 
 @pytest.mark.parametrize(

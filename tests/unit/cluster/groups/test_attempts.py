@@ -21,6 +21,7 @@ KEY = ("default", "g")
 def ending(phase: str) -> Pod:
     made: Any = pod("p", "a", phase=phase)
     made["metadata"]["deletionTimestamp"] = "2026-01-01T00:00:00Z"
+    made["metadata"]["labels"] = {"placement.nri/group": "g", "placement.nri/group-size": "1"}
     return read_pod(made, "")
 
 
@@ -30,14 +31,14 @@ def test_a_pod_leaves_until_it_has_ended_or_is_gone(gone: bool) -> None:
     zones = LiveZones(using.extender, view, lambda: 0.0)
     controller = Controller(using, view, lambda: 0.0, zones)
     controller.engine.set_group(read_group(group(pod_set(1))))
-    attempts = controller.attempts
-    attempts.see_pod(ending("Running"), KEY, ends=False)
-    assert attempts._is_somebody_leaving()
+    controller.set_pod(ending("Running"))
+    assert controller.members.leaving.keys() == {KEY}
+    assert controller.attempts._is_somebody_leaving()
     if gone:
-        attempts.remove_pod(ending("Running"), KEY)
+        controller.remove_pod("default", "p")
     else:
-        attempts.see_pod(ending("Failed"), KEY, ends=True)
-    assert not attempts._is_somebody_leaving()
+        controller.set_pod(ending("Failed"))
+    assert not controller.attempts._is_somebody_leaving()
 
 
 def put_pods(play: Play, sets: dict[str, tuple[int, int, Any]]) -> None:

@@ -2,11 +2,21 @@
 
 from __future__ import annotations
 
+from typing import Any
+
+import pytest
+from msgspec.structs import replace
+
+from nri_policy.cluster.groups.gates import Opening
 from nri_policy.cluster.groups.members import Members
+from nri_policy.cluster.groups.record import IDLE, NO_FAILURE
+from nri_policy.cluster.groups.writes import DeletePod, OpenGate
 from nri_policy.cluster.objects.membership import PodGroup
 from nri_policy.cluster.objects.pod import Pod, PodSpec
 
 GANG = PodGroup("default", "g", least=2, uid="u")
+
+A = ("default", "a")
 
 
 def pod(name: str) -> Pod:
@@ -14,7 +24,7 @@ def pod(name: str) -> Pod:
 
 
 def test_a_pod_waits_for_its_pod_group_also_after_that_went() -> None:
-    members = Members()
+    members = Members(lambda: 0.0)
     assert members.set_pod(pod("a")).group is None
     assert members.set_pod_group(GANG) == [pod("a")]
     assert members.set_pod(pod("a")).group == ("default", "podgroup-g")
@@ -23,8 +33,63 @@ def test_a_pod_waits_for_its_pod_group_also_after_that_went() -> None:
 
 
 def test_pods_that_went_are_not_taken_in_again_with_their_pod_group() -> None:
-    members = Members()
+    members = Members(lambda: 0.0)
     members.set_pod(pod("a"))
     members.set_pod(pod("b"))
     members.remove_pod(("default", "a"))
     assert members.set_pod_group(GANG) == [pod("b")]
+
+
+def opening(of: Pod) -> OpenGate:
+    return OpenGate(Opening(of, {}), "podgroup-g", "gate")
+
+
+def test_news_of_a_pod_settle_its_write_and_end_its_pause() -> None:
+    members = Members(lambda: 0.0)
+    members.set_pod(pod("a"))
+    pause = NO_FAILURE.after_failure(0.0, "why")
+    members.update(A, write=opening(pod("a")), unanswered=True, back_off=pause)
+    assert members.opening == members.unanswered == {("default", "podgroup-g"): {A: None}}
+    members.set_pod(replace(pod("a"), priority=1))
+    assert members.unanswered, "it is of the revision that the write is based on"
+    members.set_pod(replace(pod("a"), revision="2"))
+    assert members.state(A) == IDLE
+    assert not members.opening | members.unanswered
+
+
+def test_a_pod_that_leaves_its_group_is_no_more_elsewhere_than_its_place() -> None:
+    members = Members(lambda: 0.0)
+    members.set_pod_group(GANG)
+    members.set_pod(pod("a"))
+    members.update(A, elsewhere=True)
+    members.set_pod(pod("a"))
+    assert members.elsewhere == {("default", "podgroup-g"): {A: None}}
+    members.remove_pod_group(("default", "g"))
+    members.set_pod(pod("a"))
+    assert not members.elsewhere
+
+
+def test_what_is_wrong_with_a_pod_is_news_once() -> None:
+    members = Members(lambda: 0.0)
+    assert not members.say(A, "of a pod that is not there")
+    members.set_pod(pod("a"))
+    assert members.say(A, "no label")
+    assert not members.say(A, "no label")
+    members.remove_pod(A)
+    members.set_pod(pod("a"))
+    assert members.say(A, "no label")
+
+
+@pytest.mark.parametrize(
+    "changed",
+    [
+        {"unanswered": True},
+        {"unanswered": True, "write": DeletePod(pod("a"), "g", "", "")},
+        {"elsewhere": True},
+    ],
+)
+def test_a_record_that_contradicts_itself_is_not_stored(changed: dict[str, Any]) -> None:
+    members = Members(lambda: 0.0)
+    members.set_pod(pod("a"))
+    with pytest.raises(AssertionError):
+        members.update(A, **changed)
