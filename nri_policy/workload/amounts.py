@@ -17,10 +17,10 @@ from msgspec.structs import replace
 
 from nri_policy.foundation.units import format_cpu
 from nri_policy.manifests.quality_of_service import QoS
-from nri_policy.workload.oom_score import memory_request
 from nri_policy.workload.pod import Container, Resources, shares_of
 from nri_policy.workload.requirements import PodRequirements, Requirements
 
+_LEAST_SCORE, _MOST_SCORE = 3, 999  # of Burstable containers
 _MIN_QUOTA = 1000  # µs; the kubelet gives no limit less
 
 
@@ -231,5 +231,20 @@ def _memory(
         return _request(known.memory_request, known.memory_limit), known.memory_limit, 0
     if container.pod.qos is not QoS.BURSTABLE:
         return limit or 0, limit, 0
-    estimate = memory_request(container.resources.oom_score_adj, capacity) or 0
+    estimate = request_by_score(container.resources.oom_score_adj, capacity) or 0
     return estimate if limit is None else min(estimate, limit), limit, 0
+
+
+def request_by_score(oom_score_adj: int, capacity: int) -> int | None:
+    """Return the least memory request in bytes that gives this score on a node of *capacity*.
+
+    For Burstable containers the kubelet encodes the request in oom_score_adj as 1000 - 1000 *
+    request / capacity, in integers. At most 0.1 % of the capacity too little; 0 for the highest
+    score, which is also that of a container without a request. None for a score that the kubelet
+    gives to no Burstable container.
+    """
+    if not _LEAST_SCORE <= oom_score_adj <= _MOST_SCORE:
+        return None
+    if oom_score_adj == _MOST_SCORE:
+        return 0
+    return -(-(1000 - oom_score_adj) * capacity // 1000)

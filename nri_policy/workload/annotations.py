@@ -32,6 +32,7 @@ MAX_SIZE = 32 << 10  # bytes of YAML in one annotation; Kubernetes allows 256 Ki
 
 _CRIO_DOMAIN = ".crio.io"
 _NAMED = 4  # errors besides the first one; an Event has 1024 characters
+_FEW = 64  # annotations that are gone through faster than all of our keys are looked up
 _SHORT = 4096  # characters of YAML; longer texts are parsed each time, not cached
 
 
@@ -98,6 +99,25 @@ class FoundAnnotation(Struct, frozen=True, kw_only=True):
     value: Any  # text, or whatever the deprecated map holds
     scope: Scope
     deprecated: bool = False
+
+
+def find_all(
+    annotations: Mapping[str, str], container: str, forms: Mapping[str, bool]
+) -> dict[str, FoundAnnotation]:
+    """Return the annotations in force for *container*, by name.
+
+    Of those named in *forms*, which says whether each has the fourth, deprecated form.
+    """
+    if not any_ours(annotations):
+        return {}
+    names = {*map(named, annotations)} if len(annotations) <= _FEW else forms.keys()
+    found = {}
+    for name, deprecated in forms.items():
+        if name in names:
+            value = find(annotations, container, name, deprecated=deprecated)
+            if value is not None:
+                found[name] = value
+    return found
 
 
 def find(

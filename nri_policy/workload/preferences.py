@@ -9,21 +9,18 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from nri_policy.workload.annotation_table import ANNOTATIONS, BY_NAME, Preferences
-from nri_policy.workload.annotation_values import (
-    read_boolean,
-)
+from nri_policy.workload.annotation_values import read_boolean
 from nri_policy.workload.annotations import (
     DOMAIN,
+    RESOURCES,
     AnnotationError,
     FoundAnnotation,
-    any_ours,
-    find,
-    named,
+    find_all,
 )
 from nri_policy.workload.requirements import requirements
 
-_FEW = 64  # annotations that are gone through faster than all of our keys are looked up
 _NONE = Preferences()
+_FORMS = {each.name: each.deprecated_form for each in ANNOTATIONS}
 # Two that are read together: the tighter one decides, the requirement where they are equal.
 _PREFER, _REQUIRE = BY_NAME["prefer-isolated-cpus"], BY_NAME["require-isolated-cpus"]
 _TOGETHER = {_PREFER.name, _REQUIRE.name}
@@ -34,9 +31,10 @@ def preferences(annotations: Mapping[str, str], container: str) -> Preferences:
 
     Raises AnnotationError with all invalid values in force.
     """
-    if not any_ours(annotations):
+    found = find_all(annotations, container, _FORMS)
+    if not found and RESOURCES not in annotations:
         return _NONE
-    found = _find(annotations, container)
+    notices = (*_list_deprecated(container, found),)
     values, wrong = dict[str, Any](), list[AnnotationError]()
     for name, each in found.items():
         try:
@@ -53,19 +51,7 @@ def preferences(annotations: Mapping[str, str], container: str) -> Preferences:
     if wrong:
         wrong[0].others = wrong[1:]
         raise wrong[0]
-    return Preferences(**values, notices=(*_list_deprecated(container, found),))
-
-
-def _find(annotations: Mapping[str, str], container: str) -> dict[str, FoundAnnotation]:
-    """Return the annotations in force for *container*, by name."""
-    names = {*map(named, annotations)} if len(annotations) <= _FEW else BY_NAME.keys()
-    found = {}
-    for each in ANNOTATIONS:
-        if each.name in names:
-            value = find(annotations, container, each.name, deprecated=each.deprecated_form)
-            if value is not None:
-                found[each.name] = value
-    return found
+    return Preferences(**values, notices=notices)
 
 
 def _parse_isolated(

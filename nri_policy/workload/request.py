@@ -174,6 +174,7 @@ def request_of(  # noqa: PLR0913 - all that a request is made of
         exclusive, isolated, because = 0, Isolation.NO, _POD_LEVEL
         if amounts.whole:
             exclusive, isolated, because = _exclusive(milli, preferences, settings)
+    room = sort is Sort.NORMAL and _has_room(container.pod.qos, preferences, settings)
     return Request(
         sort=sort,
         qos=container.pod.qos,
@@ -220,7 +221,7 @@ def request_of(  # noqa: PLR0913 - all that a request is made of
             if container.devices
             else (),
             source=amounts.source,
-            room=sort is Sort.NORMAL and _has_room(container.pod.qos, preferences, settings),
+            room=room,
             because=because,
         ),
     )

@@ -46,12 +46,12 @@ class RequestReader:
         """
         pod = container.pod
         if (
-            any_ours(pod.annotations)
-            or container.hints
+            container.hints
             or container.stands_for_pod
             or container.part is not None
             or container.joins_pod
             or self._always_own
+            or any_ours(pod.annotations)
         ):
             return self._read(container)
         shape = (

@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from nri_policy.workload.oom_score import memory_request
+from nri_policy.workload.amounts import request_by_score
 
 GIB = 1 << 30
 
@@ -18,7 +18,7 @@ def test_the_estimate_gives_the_same_score_and_is_never_too_much(capacity: int) 
     for share in range(0, 1001, 7):
         request = capacity * share // 1000
         score = kubelet_score(request, capacity)
-        estimate = memory_request(score, capacity)
+        estimate = request_by_score(score, capacity)
         assert estimate is not None
         assert kubelet_score(estimate, capacity) == score
         assert estimate <= request
@@ -27,9 +27,9 @@ def test_the_estimate_gives_the_same_score_and_is_never_too_much(capacity: int) 
 
 
 def test_the_score_of_containers_without_a_request_is_no_request() -> None:
-    assert memory_request(999, 64 * GIB) == 0
+    assert request_by_score(999, 64 * GIB) == 0
 
 
 @pytest.mark.parametrize("score", [-997, 0, 2, 1000])
 def test_scores_of_no_burstable_container_tell_nothing(score: int) -> None:
-    assert memory_request(score, 64 * GIB) is None
+    assert request_by_score(score, 64 * GIB) is None
