@@ -62,7 +62,7 @@ from nri_policy.delivery.record import Phase, cpuset_of
 from nri_policy.engine.grant import Changes
 from nri_policy.foundation.clock import Clock
 from nri_policy.foundation.cpuset import EMPTY, CPUSet
-from nri_policy.node import Node
+from nri_policy.node import Node, Placed
 from nri_policy.workload.pod import Container, Resources
 
 log = logging.getLogger(__name__)
@@ -454,32 +454,39 @@ class Executor:
     # ---- looking
 
     async def look_before(self, container_id: str, *, starts: bool = True) -> None:
-        """Check before an answer if a change may be lost, or if one *starts* on exclusive CPUs.
-
-        Then others may be back on these CPUs, if systemd has undone what was written to their files
-        (nri.md §3.7a 7).
-        """
+        """Check before an answer if a change may be lost, or if one *starts* on exclusive CPUs."""
         placed = self._node.view.placed.get(container_id)
         if placed is None or self._cgroups is None:
             return
         alone = self.state.kernel_partitions.is_in_force(container_id)
         takes = starts and bool(placed.grant.own) and not alone
-        can_be_undone = (
-            takes
-            and self.state.phase(container_id) is Phase.STARTING
-            and bool(self.state.volatile)
-            and self._cgroups.kept_by_systemd(placed.container.cgroup)
-        )
-        needs_look = self.state.needs_look(container_id, takes=takes)
-        if not (can_be_undone or needs_look):
+        also = [container_id] if self.state.needs_look(container_id, takes=takes) else []
+        starting = self.state.phase(container_id) is Phase.STARTING
+        undone = takes and starting and self._can_be_undone(self._cgroups, placed)
+        if undone or also:
+            await self._look_in_time(placed, also, undone=undone)
+
+    async def look_before_resize(self, container_id: str) -> None:
+        """Check before the answer if others are back on exclusive CPUs of a resized container."""
+        placed = self._node.view.placed.get(container_id)
+        if placed is None or self._cgroups is None:
             return
+        if placed.grant.own and self._can_be_undone(self._cgroups, placed):
+            await self._look_in_time(placed, (), undone=True)
+
+    def _can_be_undone(self, cgroups: CgroupFiles, placed: Placed) -> bool:
+        """Whether systemd may have undone what was written for a container (nri.md §3.7a 7)."""
+        return bool(self.state.volatile) and cgroups.kept_by_systemd(placed.container.cgroup)
+
+    async def _look_in_time(self, placed: Placed, also: Iterable[str], *, undone: bool) -> None:
+        """Look at the cgroups of *also*, and at those that systemd has *undone*."""
 
         async def look() -> None:
-            undone: Collection[str] = ()
-            if can_be_undone and self.overlaps is not None:
-                undone = await self.overlaps.undone()
-            if undone or needs_look:
-                await self.look(container_id, *undone)
+            found = [*also]
+            if undone and self.overlaps is not None:
+                found += await self.overlaps.undone()
+            if found:
+                await self.look(*found)
 
         if not await self.clock.done_within(MAX_WAIT, self._begin(look())):
             log.warning("cgroups-slow", extra={"container": placed.container.full_name})

@@ -197,6 +197,7 @@ class Registered(Struct, frozen=True, kw_only=True):
     changes: Changes  # placements that differ from the list
     unseen: Changes  # placements of containers for which the list may be stale
     listed: Changes  # the placements of all listed containers
+    new: Collection[str]  # those that this daemon did not know
     now: float
 
 

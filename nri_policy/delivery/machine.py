@@ -499,14 +499,21 @@ class DeliveryState(Occupancy):
         if self.leaves:
             self._note({each: self.desired.unmanaged(each) for each in self.desired})
         self._note(event.unseen)
+        self._note_in_place(event)
+        self._look_soon()
+
+    def _note_in_place(self, event: Registered) -> None:
+        """Have systemd and the runtime informed of containers that an earlier daemon placed."""
         for each, placement in event.listed.items():
             known = self.records[each]
-            in_place = known.observed is not None and known.observed.has(placement)
-            if in_place and not (known.recorded is not None and known.recorded.has(placement)):
-                # An earlier daemon wrote it, and may have ended before systemd had heard of it.
-                self.put(each, replace(self._unrecorded_now(known), persistent=False))
+            if known.observed is None or not known.observed.has(placement):
+                continue
+            recorded = known.recorded is not None and known.recorded.has(placement)
+            if not recorded or (each in event.new and placement.cpus):
+                # An earlier daemon may have written it, and ended before it had asked systemd.
+                known = known if recorded else self._unrecorded_now(known)
+                self.put(each, replace(known, persistent=False))
                 self._schedule.due[Action.PERSIST] = event.now
-        self._look_soon()
 
     def _can_wait(self, container_id: str, change: Placement) -> bool:
         """Have a container informed later of which only the quota changes, and return True.
@@ -695,7 +702,8 @@ class DeliveryState(Occupancy):
             yield Report(event=Event.ENFORCED, container_id=each, cpus=check.cpus)
             if check.lost:
                 known = replace(known, recorded=None)  # the runtime may have recorded it or not
-            self.put(each, self._with_written(known, check.placement, check.cpus, self.now))
+            new = self._with_written(known, check.placement, check.cpus, self.now)
+            self.put(each, new)
             if check.settled and check.cpus != due.cpus:
                 # it has left what is another's, and lacks some of its own: nothing else is due
                 self._note({each: due})

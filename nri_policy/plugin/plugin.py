@@ -109,6 +109,7 @@ class PolicyPlugin:
         self._components.ended_early.clear()
         self._resizes.restart(present)
         self._pods.show()
+        new = {each.id for each in listed} - self._node.view.placed.keys()
         decision = self._decisions.decide(
             Synchronized(
                 containers=(*present, *creating),
@@ -127,6 +128,7 @@ class PolicyPlugin:
                 changes=decision.changes,
                 unseen=self._inventory.doubtful(old=old),
                 listed=self._node.view.placements(each.id for each in listed),
+                new=new,
                 now=self._executor.clock.now(),
             )
         )
@@ -272,6 +274,7 @@ class PolicyPlugin:
         decision = self._resizes.begin(container.id, resources_of(resources), whole)
         self._answers.supersede(container.id)
         await self._executor.narrow()
+        await self._executor.look_before_resize(container.id)
         others = self._answers.take(container.id, informing=WITH_CREATION)
         if decision.placement is None:
             return nri_pb2.UpdateContainerResponse(update=others)

@@ -107,7 +107,7 @@ class Invariants:
             elif box.recorded != wanted and index not in untold and not box.missed:
                 recorded = CPUSETS[box.recorded]
                 yield f"L1: the runtime has {recorded} of {name}, is due {CPUSETS[wanted]}"
-            elif box.kept not in (NONE, box.cgroup) and not (box.unkept or box.missed):
+            elif box.kept not in (NONE, box.cgroup) and not box.missed:
                 yield f"L1: systemd does not keep what {name} has"
         if model.runtime.unsolicited_updates_safe and untold:
             yield "L1: the runtime is not told what was written"

@@ -23,6 +23,12 @@ _WHERE = (
         cgroups="systemd",
         running=1,
     ),
+    Scene(
+        name="owner and sharer of systemd's",
+        kinds=(_SHARER, _OWNER),
+        cgroups="systemd",
+        running=2,
+    ),
     Scene(name="two owners that move", kinds=(_OWNER, _OTHER), running=2, settings=2),
     Scene(
         name="an owner comes, cgroups are read-only",

@@ -123,7 +123,6 @@ class Box(Struct, frozen=True, cache_hash=True):
     in_force: int = 0  # the same by the cgroup
     missed: bool = False  # the runtime has failed to update it, which nobody hears of
     slow: bool = False  # it was resized after the daemon had taken that back
-    unkept: bool = False  # systemd was not told by a life that has ended, and no list shows it
 
 
 class World(Struct, frozen=True, kw_only=True):
@@ -501,7 +500,7 @@ class Model:
         if early and box.cgroup != NONE:
             into_cgroup = True
         if into_cgroup:
-            box = replace(box, cgroup=cpus, kept=self._kept(cpus), unkept=False, slow=False)
+            box = replace(box, cgroup=cpus, kept=self._kept(cpus), slow=False)
         return self._with(world, index, replace(box, recorded=cpus, missed=False))
 
     # ---- what the daemon does
@@ -597,13 +596,7 @@ class Model:
         return text, replace(kernel.world, daemon=after, faults=faults, broken=kernel.broken)
 
     def _crash(self, world: World, daemon: State) -> Move:
-        boxes = (
-            replace(
-                each, unkept=each.kept not in (NONE, each.cgroup) and each.recorded == each.cgroup
-            )
-            for each in world.boxes
-        )
-        world = self._without(replace(world, boxes=tuple(boxes)))
+        world = self._without(world)
         return "the daemon is killed", replace(world, daemon=None, stored=daemon.engine)
 
     def _disconnect(self, world: World, text: str) -> Move:

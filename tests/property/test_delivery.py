@@ -189,6 +189,7 @@ class History:
                 changes=changes if self.random.random() < 0.5 else {},
                 unseen={},
                 listed=changes,
+                new=[each for each in there if self.random.random() < 0.3],
                 now=self.now,
             )
         )

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 
 import pytest
 
@@ -124,10 +124,15 @@ def test_memory_nodes_that_the_runtime_does_not_record_are_said_once() -> None:
     assert not state.unrecorded
 
 
-def registered(state: DeliveryState, *names: str) -> Registered:
-    listed = {each: new for each in names if (new := state.desired.placement(each)) is not None}
+def registered(state: DeliveryState, *names: str, new: Collection[str] = ()) -> Registered:
+    listed = {each: due for each in names if (due := state.desired.placement(each)) is not None}
     return Registered(
-        phases=dict.fromkeys(names, Phase.RUNNING), changes={}, unseen={}, listed=listed, now=5.0
+        phases=dict.fromkeys(names, Phase.RUNNING),
+        changes={},
+        unseen={},
+        listed=listed,
+        new=new,
+        now=5.0,
     )
 
 
@@ -152,6 +157,17 @@ def test_what_an_earlier_daemon_wrote_may_be_undone() -> None:
         registered(state, "a", "b"),
     )
     assert [*state.volatile] == ["a"]
+
+
+def test_what_an_earlier_daemon_wrote_may_be_undone_where_the_runtime_records_the_same() -> None:
+    """It may have written what the runtime had recorded, after systemd was asked to keep less."""
+    listed = {"a": cpuset("1"), "b": cpuset("1"), "any": cpuset("1")}
+    state = state_of("a", "b")
+    state.desired = Wanted(a=placement("1"), b=placement("1"), any=placement(""))
+    apply(state, Listed(recorded=listed, observed=listed))
+    apply(state, registered(state, *listed, new=["b", "any"]))
+    assert [*state.volatile] == ["b"]  # "any" may be anywhere
+    assert not state.unrecorded
 
 
 def test_the_runtime_is_informed_first_of_those_that_systemd_may_undo() -> None:
@@ -241,7 +257,7 @@ def test_what_was_before_a_list_is_forgotten() -> None:
     apply(state, Gone(container_id="a", now=1.0))
     assert state.phase("a") is Phase.RUNNING
     phases = {"c": Phase.CREATED, "d": Phase.RUNNING}
-    apply(state, Registered(phases=phases, changes={}, unseen={}, listed={}, now=2.0))
+    apply(state, Registered(phases=phases, changes={}, unseen={}, listed={}, new=(), now=2.0))
     assert not state.in_flight
     assert [(each, state.phase(each)) for each in state.records] == [*phases.items()]
 

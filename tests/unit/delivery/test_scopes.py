@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 from unittest.mock import AsyncMock
 
 import pytest
@@ -14,6 +17,7 @@ from nri_policy.delivery.inputs import Written
 from nri_policy.delivery.overlaps import Overlaps
 from nri_policy.delivery.record import Phase
 from nri_policy.foundation.cpuset import CPUSet
+from nri_policy.manifests.resources import Amounts, ResourceChange
 from nri_policy.simulation.cgroups import SimulatedCgroups
 from nri_policy.simulation.containers import Container
 from tests.support.daemon import Served, pod, served
@@ -132,11 +136,14 @@ async def test_a_cgroup_of_no_scope_lasts_by_itself(tmp_path: Path) -> None:
         assert not it.daemon.executor.state.volatile
 
 
-@pytest.mark.parametrize("cgroups", [ScopedCgroups, SimulatedCgroups])
-async def test_a_start_on_cpus_of_its_own_finds_what_systemd_has_undone(
+@asynccontextmanager
+async def beside_undone(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, cgroups: type[SimulatedCgroups]
-) -> None:
-    """Only there: where systemd keeps no cpuset, what is written stays."""
+) -> AsyncIterator[tuple[Served, Container, Container, CPUSet]]:
+    """Yield a container that shares, beside one with a CPU of its own that is about to start.
+
+    And the CPUs that systemd gives the first again; it is not asked to keep others.
+    """
     monkeypatch.setattr(executor, "MAX_WAIT", HANGS)
     monkeypatch.setattr(Overlaps, "look", AsyncMock(return_value=1e6))
     async with served(tmp_path, "package:1 numa:1 core:8 pu:1", cgroups=cgroups) as it:
@@ -149,6 +156,34 @@ async def test_a_start_on_cpus_of_its_own_finds_what_systemd_has_undone(
         while deliveries.state.shrink():  # noqa: ASYNC110 - it announces itself by no event
             await asyncio.sleep(0.001)
         assert had - shared.cpus == own.cpus
+        yield it, shared, own, had
+
+
+@pytest.mark.parametrize("cgroups", [ScopedCgroups, SimulatedCgroups])
+async def test_a_start_on_cpus_of_its_own_finds_what_systemd_has_undone(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, cgroups: type[SimulatedCgroups]
+) -> None:
+    """Only there: where systemd keeps no cpuset, what is written stays."""
+    async with beside_undone(tmp_path, monkeypatch, cgroups) as (it, shared, own, had):
         shared.write_cpus(had, cause="systemd")
         await it.runtime.start_container(own)
         assert bool(shared.cpus & own.cpus) is (cgroups is SimulatedCgroups)
+
+
+async def test_a_resize_on_cpus_of_its_own_finds_what_systemd_has_undone(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    seen = list[CPUSet]()
+    async with beside_undone(tmp_path, monkeypatch, ScopedCgroups) as (it, shared, own, had):
+        await it.runtime.start_container(own)
+        take = it.daemon.plugin._answers.take
+
+        def answered(*arguments: Any, **options: Any) -> Any:
+            seen.append(shared.cpus & own.cpus)
+            return take(*arguments, **options)
+
+        monkeypatch.setattr(it.daemon.plugin._answers, "take", answered)
+        shared.write_cpus(had, cause="systemd")
+        amounts = Amounts(memory=2 << 30)
+        await it.runtime.resize(own.pod, "main", ResourceChange(requests=amounts, limits=amounts))
+    assert not seen[-1]

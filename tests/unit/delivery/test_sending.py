@@ -102,6 +102,7 @@ class Scene:
                 },
                 unseen={},
                 listed={},
+                new=(),
                 now=self.time.clock.now(),
             )
         )
