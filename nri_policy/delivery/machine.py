@@ -703,7 +703,7 @@ class DeliveryState(Occupancy):
             if check.lost:
                 known = replace(known, recorded=None)  # the runtime may have recorded it or not
             new = self._with_written(known, check.placement, check.cpus, self.now)
-            self.put(each, new)
+            self.put(each, replace(new, failed_at=None))
             if check.settled and check.cpus != due.cpus:
                 # it has left what is another's, and lacks some of its own: nothing else is due
                 self._note({each: due})

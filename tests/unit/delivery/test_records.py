@@ -170,6 +170,24 @@ def test_what_an_earlier_daemon_wrote_may_be_undone_where_the_runtime_records_th
     assert not state.unrecorded
 
 
+def test_a_look_that_writes_a_cgroup_shows_that_it_can_be_written() -> None:
+    """Else its changes would go to the runtime for a minute, and it would count as not writable."""
+    state = state_of("a")
+    due = state.desired.placement("a")
+    assert due is not None
+    apply(
+        state,
+        PhaseChanged(container_id="a", phase=Phase.RUNNING, now=0.0),
+        Written(container_id="a", placement=due, cpus=CPUSet.parse("1-3"), error="busy", now=1.0),
+    )
+    assert [*state.unwritable] == ["a"]
+    (check,) = state.begin_check("a")
+    check.see(Resources(cpus="1", mems="0"))
+    check.written = True
+    apply(state, Checked(checks=[check], now=2.0))
+    assert not state.unwritable
+
+
 def test_the_runtime_is_informed_first_of_those_that_systemd_may_undo() -> None:
     state = state_of("a", "b", "c")
     for name in ("a", "b", "c"):
