@@ -105,6 +105,8 @@ class Resizes:
             self._take_in(container_id, overdue)
         else:
             self._doubt(container_id)
+            if known is None or not known.visible:  # no look shows what the runtime has set now
+                self._send_again(container_id)
 
     async def overdue(self, container_id: str, found: Resources | None) -> None:
         """Take back a resize that should have ended, unless it was *found* in force."""

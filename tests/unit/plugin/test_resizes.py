@@ -155,3 +155,19 @@ async def test_what_a_resize_should_have_brought_is_sent_again(tmp_path: Path) -
         assert guest.id not in it.daemon.executor.state.pending
         await it.daemon.components.resizes.overdue(guest.id, None)
         assert guest.id in it.daemon.executor.state.pending
+
+
+@pytest.mark.parametrize("cgroups", [SimulatedCgroups, None])
+async def test_a_resize_that_an_earlier_daemon_answered_is_followed_by_what_is_due(
+    tmp_path: Path, cgroups: type[SimulatedCgroups] | None
+) -> None:
+    """The runtime may have set CPUs that are another's now; where it can be, that is looked at."""
+    async with served(tmp_path, cgroups=cgroups) as it:
+        await it.start(pod("guest", "500m", shared=True))
+        (guest,) = it.runtime.containers
+        await it.daemon.executor.look(guest.id)
+        async with it.daemon.node.turn:
+            it.daemon.components.resizes.end(guest.id)
+        state = it.daemon.executor.state
+        assert (guest.id in state.pending) is (cgroups is None)
+        assert guest.id in state.in_flight
