@@ -458,8 +458,8 @@ class Executor:
         placed = self._node.view.placed.get(container_id)
         if placed is None or self._cgroups is None:
             return
-        alone = self.state.kernel_partitions.is_in_force(container_id)
-        takes = starts and bool(placed.grant.own) and not alone
+        own, partitions = placed.grant.own, self.state.kernel_partitions
+        takes = starts and bool(own) and not partitions.keeps(container_id, own)
         also = [container_id] if self.state.needs_look(container_id, takes=takes) else []
         starting = self.state.phase(container_id) is Phase.STARTING
         undone = takes and starting and self._can_be_undone(self._cgroups, placed)

@@ -52,6 +52,15 @@ class PartitionRecords:
         held = self.state(container_id).held
         return held is not None and held == self.due(container_id)
 
+    def keeps(self, container_id: str, own: CPUSet) -> bool:
+        """Whether the kernel keeps all others off the *own* CPUs of a container.
+
+        A partition has none of the CPUs of its own that a container is not to run on: the siblings
+        of hyperthreads that it hides.
+        """
+        held = self.state(container_id).held
+        return held is not None and own <= held.cpus and self.is_in_force(container_id)
+
     def has_failed(self, container_id: str) -> bool:
         """Whether a container is not the partition due, in spite of all tries."""
         known = self.state(container_id)

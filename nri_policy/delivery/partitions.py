@@ -79,7 +79,7 @@ class Partitions:
         settling.add_done_callback(self._passes.discard)
         if not await clock.done_within(max(until - clock.now(), 0.0), settling):
             log.warning("cgroups-slow", extra={"container": container_id})
-        return state.kernel_partitions.is_in_force(container_id)
+        return state.kernel_partitions.keeps(container_id, own)
 
     async def look(self) -> float:
         """Make containers the partitions due; return the seconds until the next look."""

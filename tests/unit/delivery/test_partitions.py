@@ -7,6 +7,7 @@ import threading
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
+from unittest.mock import AsyncMock
 
 import pytest
 
@@ -185,6 +186,26 @@ async def test_the_start_of_an_owner_waits_for_no_neighbour(tmp_path: Path, host
         assert shared.cpus & own, "its cpuset is not written yet"
         host.cgroups.open.set()
         await until(lambda: not shared.cpus & own)
+
+
+async def test_the_start_of_an_owner_waits_for_neighbours_on_hidden_hyperthreads(
+    tmp_path: Path, host: Host, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """They are the owner's, and not in its partition."""
+    hides = {"hide-hyperthreads.resource-policy.nri.io/pod": "true"}
+    machine = "package:1 numa:1 core:4 pu:2"
+    async with served(tmp_path, machine, cgroups=host, exclusivePartitions="root") as it:
+        delivery = it.daemon.executor
+        waits = AsyncMock(wraps=delivery.wait_until_clear)
+        monkeypatch.setattr(delivery, "wait_until_clear", waits)
+        await it.start(pod("shared"), pod("plain", "1"))
+        assert not waits.called
+        await it.start(pod("own", "2", annotations=hides))
+        own = it.runtime.container("own/main")
+        grant = it.daemon.node.view.placed[own.id].grant
+        assert host.is_root(it, "own/main")
+        assert own.cpus < grant.own
+        assert [each.args for each in waits.call_args_list] == [(grant.own,)]
 
 
 class Impatient(Clock, frozen=True, kw_only=True):
