@@ -183,6 +183,7 @@ class Control:
                 container.state.name.lower(),
                 error=None if failed is None else _not_taken(failed),
                 updated_by=(causes[name],) if name in causes else (),
+                partition_error=self._partition_error(container.id),
             )
         for name, reason in self._list_refused(view).items():
             shown.setdefault(name, refusal_report(reason, updated_by=()))

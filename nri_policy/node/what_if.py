@@ -23,7 +23,7 @@ from nri_policy.foundation.cpuset import EMPTY, CPUSet
 from nri_policy.foundation.refusal import Refused
 from nri_policy.node.alignment import describe_misfit
 from nri_policy.node.view import Holding, NodeView, view_of
-from nri_policy.settings import describe_unset
+from nri_policy.settings import ExclusivePartitions, describe_unset
 from nri_policy.workload.annotation_warnings import check_annotations
 from nri_policy.workload.claim import ClaimPart
 from nri_policy.workload.pod import Container
@@ -118,6 +118,7 @@ class HeldResources(Struct, frozen=True, kw_only=True, omit_defaults=True):
     mems: CPUSet
     blockio: str | None = None  # the class of its I/O
     limits: Mapping[str, str] = {}  # cgroup file -> content, by that class
+    partition: ExclusivePartitions | None = None  # the kernel partition that it is to be
 
 
 class WhatIfResult(Struct, frozen=True, kw_only=True):
@@ -366,6 +367,7 @@ def _holdings(view: NodeView, cpusets: Mapping[str, CPUsAndMems]) -> dict[str, H
         cpus, mems = cpusets[container_id]
         grant = placed.grant
         classes = view.classes.get(container_id) or Classes()
+        partition = view.partition(container_id)
         holdings[placed.container.full_name] = HeldResources(
             pool=_pool(view, placed, cpus),
             exclusive=grant.exclusive,
@@ -375,6 +377,7 @@ def _holdings(view: NodeView, cpusets: Mapping[str, CPUsAndMems]) -> dict[str, H
             mems=mems,
             blockio=None if classes.blockio is None else classes.blockio.name,
             limits=classes.limits,
+            partition=None if isinstance(partition, str) else partition.kind,
         )
     return holdings
 

@@ -33,6 +33,7 @@ class ContainerReport(Struct, frozen=True, kw_only=True, omit_defaults=True):
     classes: ClassesReport | None = None  # that it is in
     quota: str | None = None  # CFS quota that the daemon set instead of the kubelet's
     partition: ExclusivePartitions | None = None  # the kernel partition that it is to be
+    partition_error: str | None = None  # why the kernel does not make it that
     home: str | None = None  # the pool that it left to make room, and returns to
     room: CPUSet | None = None  # CPUs of the pod's room, of which this container holds a slice
     # fields that are decided but not in force, because the settings do not pin: cpus, mems
@@ -56,6 +57,7 @@ def container_report(
     *,
     error: str | None = None,
     updated_by: tuple[str, ...] | None = None,
+    partition_error: str = "",
 ) -> ContainerReport:
     """Describe a placed container."""
     placed, grant = holding.placed, holding.placed.grant
@@ -75,6 +77,7 @@ def container_report(
         classes=classes_report(holding.classes, holding.interrupts),
         quota=NO_QUOTA if holding.unthrottled else None,
         partition=None if holding.partition is None else holding.partition.kind,
+        partition_error=partition_error or None,
         home=holding.home,
         room=holding.room,
         decided_only=holding.decided_only,

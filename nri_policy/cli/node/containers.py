@@ -99,6 +99,15 @@ def _show(
         print_document(containers, form)
 
 
+def _partition(container: ContainerReport) -> Text:
+    """Return the kernel partition that a container is to be, and whether it is none."""
+    if container.partition is None:
+        return Text("-")
+    if container.partition_error:
+        return Text(f"missing ({container.partition})", "yellow")
+    return Text(container.partition)
+
+
 def _milli(container: ContainerReport) -> int:
     return 1000 * len(container.exclusive or ()) + (container.shared_milli or 0)
 
@@ -107,9 +116,11 @@ def _table(containers: Containers, marks: Mapping[str, Mark]) -> Columns | Text:
     if not containers:
         return Text("no containers")
     in_classes = any(each.classes for each in containers.values())
+    partitions = any(each.partition for each in containers.values())
     table = Columns(
         "",
         *HEADINGS,
+        *(["partition"] if partitions else []),
         *(["classes"] if in_classes else []),
         "state",
         "last changed because",
@@ -119,6 +130,7 @@ def _table(containers: Containers, marks: Mapping[str, Mark]) -> Columns | Text:
         table.add_row(
             letter(marks, name),
             *cells(name, each),
+            *([_partition(each)] if partitions else []),
             *([Text(str(each.classes or ""))] if in_classes else []),
             Text(each.state),
             Text("; ".join(map(short, each.updated_by or ()))),

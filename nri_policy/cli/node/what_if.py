@@ -306,6 +306,8 @@ def _consequence(report: WhatIfReport, placed: int) -> str:
     )
     limited = sum(_limits(each.before) != _limits(each.after) for each in report.changes.values())
     also = f", {limited} other limits of I/O" if limited else ""
+    kinds = sum(each.before.partition != each.after.partition for each in report.changes.values())
+    also += f", {kinds} another kernel partition or none" if kinds else ""
     colon = ":" if report.changes else "."
     return f"{moved} of {placed} containers would get other CPUs or memory nodes{also}{colon}"
 
@@ -372,6 +374,8 @@ def _remarks(container: TriedReport) -> Iterator[str]:
         yield container.why
     if container.classes:
         yield f"in classes {container.classes}"
+    if container.partition:
+        yield f"kernel partition, {container.partition}"
     if container.misfit:
         yield container.misfit
     if container.state == "removed":
@@ -380,7 +384,8 @@ def _remarks(container: TriedReport) -> Iterator[str]:
 
 def _changes(changes: Mapping[str, TwoHoldings]) -> Columns:
     limited = any(_limits(each.before) != _limits(each.after) for each in changes.values())
-    more = ("I/O",) if limited else ()
+    partitions = any(e.before.partition != e.after.partition for e in changes.values())
+    more = (*(["partition"] if partitions else []), *(["I/O"] if limited else []))
     headings = ("container", "", "cpuset", "mems", "pool", *more)
     table = Columns(*headings, dispensable=("pool", "mems"))
     for name, change in changes.items():
@@ -389,7 +394,8 @@ def _changes(changes: Mapping[str, TwoHoldings]) -> Columns:
             ("after", Text(), change.after),
         ):
             cells = [cpu_list(held.cpus), cpu_list(held.mems), path(held.pool or "-")]
-            table.add_row(whose, when, *cells, *([_limits(held)] if limited else []))
+            kind = [held.partition or "-"] if partitions else []
+            table.add_row(whose, when, *cells, *kind, *([_limits(held)] if limited else []))
     return table
 
 
