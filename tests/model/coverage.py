@@ -1,8 +1,7 @@
 """Which rows of the machine's table an exploration reaches.
 
 A record is in the row that says what is next for it; the rows are those of
-`nri_policy.delivery.machine`, in their order. The model has no kernel partitions: the loop plays
-those (`tests/loop`).
+`nri_policy.delivery.machine`, in their order.
 """
 
 from __future__ import annotations
@@ -54,6 +53,7 @@ def row_of(state: DeliveryState, container_id: str) -> Row:
     rows = (
         (known.refused is not None, Row.REFUSED),
         (bool(_surplus(state, container_id) & state.desired.taken), Row.OVERLAP),
+        (known.partition.held != state.kernel_partitions.due(container_id), Row.PARTITION),
         (not known.persistent, Row.WRITTEN),
         (known.unrecorded is not None, Row.UNRECORDED),
     )

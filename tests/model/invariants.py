@@ -48,9 +48,10 @@ class Invariants:
         for other, box in enumerate(boxes):
             if other == index or other not in due or index not in due or box.slow:
                 continue
-            if starts and asked.cgroup & own.get(other, 0):
+            if starts and self._model.runs_on(world, index, asked.cgroup) & own.get(other, 0):
                 return f"S1: {names[index]} starts on CPUs of {names[other]}'s own"
-            if box.step in RUNS and will_have.get(other, box.cgroup) & own.get(index, 0):
+            runs_on = self._model.runs_on(world, other, will_have.get(other, box.cgroup))
+            if box.step in RUNS and runs_on & own.get(index, 0):
                 does = "S1: {} starts" if starts else "S2: {} is resized"
                 return f"{does.format(names[index])} while {names[other]} runs on its own CPUs"
         return ""
@@ -109,5 +110,7 @@ class Invariants:
                 yield f"L1: the runtime has {recorded} of {name}, is due {CPUSETS[wanted]}"
             elif box.kept not in (NONE, box.cgroup) and not box.missed:
                 yield f"L1: systemd does not keep what {name} has"
+        for each in model.partitions_left(world):
+            yield f"L1: {each}"
         if model.runtime.unsolicited_updates_safe and untold:
             yield "L1: the runtime is not told what was written"

@@ -24,8 +24,10 @@ from nri_policy.delivery.executor import Executor
 from nri_policy.delivery.inputs import Action, ActionBegan, ActionEnded, Elapsed
 from nri_policy.delivery.machine import DeliveryState
 from nri_policy.delivery.overlaps import Overlaps
+from nri_policy.delivery.partition_files import Settled
 from nri_policy.delivery.pod_quotas import PodQuotas
 from nri_policy.engine.grant import Changes
+from nri_policy.engine.state.partitions import Partition
 from nri_policy.foundation.clock import Clock
 from nri_policy.foundation.cpuset import CPUSet
 from nri_policy.nri.errors import CallRefused
@@ -79,6 +81,16 @@ class Files:
         """Return the CPUs of cgroups."""
         found: Mapping[str, CPUSet] = self._ask("cpusets", tuple(cgroups))
         return found
+
+    def partition(
+        self,
+        wanted: Mapping[str, Partition | None],
+        above: Collection[str] | None,
+        kept: Mapping[str, CPUSet],
+    ) -> Settled:
+        """Make cgroups the partitions wanted, or none."""
+        done: Settled = self._ask("partition", wanted, above, kept)
+        return done
 
     def processes(self, cgroup: str) -> Collection[int]:
         """Return the processes in a cgroup."""
@@ -184,6 +196,7 @@ class Daemon:
         *,
         blind: bool = False,
         systemd: bool = False,
+        partitions: bool = False,
     ) -> None:
         self.loop = SteppedLoop()  # type: ignore[abstract]  # the plugin uses no more
         self.files = Files(systemd=systemd)
@@ -204,6 +217,8 @@ class Daemon:
             self.executor,
             sources=Sources(now=lambda: 0.0, held=lambda: engines.stored(self._store)),
         )
+        if partitions:
+            self.components.partitions._files = self.files
         for name in ("add", "show", "update", "restart", "remove"):  # no files for containers
             setattr(self.components.resources, name, lambda *_: None)
         self.plugin = PolicyPlugin(self.components, synchronized=self._synchronized)
@@ -260,7 +275,7 @@ class Daemon:
             answers = self.files.answers
             what = (*what, tuple(answers))
             # a table that was answered has the order of the question
-            key = *what[:2], tuple(tuple(e.items()) if isinstance(e, dict) else e for e in answers)
+            key = *what[:2], tuple(map(_form, answers))
         self.files.kernel = None
         return self._state(state, what, key)
 
@@ -435,6 +450,13 @@ class Daemon:
 
 
 REFUSED = "refused"
+
+
+def _form(answer: Any) -> Any:
+    """Return what tells an answer of the kernel apart."""
+    if isinstance(answer, Settled):
+        return tuple(answer.outcomes.items()), tuple(answer.above)
+    return tuple(answer.items()) if isinstance(answer, dict) else answer
 
 
 def _forget_numbers(state: DeliveryState) -> None:

@@ -12,9 +12,12 @@ from contextlib import AbstractContextManager
 from typing import Any
 from unittest import mock
 
+from nri_policy.delivery import partition_files
 from nri_policy.delivery.executor import Executor
 from nri_policy.delivery.machine import DeliveryState
+from nri_policy.delivery.occupancy import Occupancy
 from nri_policy.delivery.overlaps import Overlaps
+from nri_policy.delivery.partitions import Partitions
 from nri_policy.delivery.table import RecordTable
 from nri_policy.engine import engine
 from nri_policy.engine.event import Reconfigured
@@ -79,4 +82,19 @@ MUTANTS: dict[str, Fault] = {
     ),
     "no answer takes changes along": _patched(Answers, "take", lambda *_a, **_k: []),
     "new settings forget what a resize keeps": _forget_resizes,
+    "a start takes its partition for granted": _changed(
+        Partitions, "start", "state.kernel_partitions.is_in_force(container_id)", "True"
+    ),
+    "CPUs that a partition still has are given to another": _patched(
+        Occupancy, "_kept_by_partitions", lambda _: {}
+    ),
+    "what an earlier daemon has left in files of partitions stays": lambda: mock.patch.object(
+        partition_files, "_find_keeping", return_value=()
+    ),
+    "a partition that shrinks keeps its CPUs": _patched(
+        partition_files._Settlement, "_give_up", lambda *_: None
+    ),
+    "cgroups above keep no CPUs for partitions": _changed(
+        partition_files._Settlement, "_due_above", "below[parent].append(own)", "pass"
+    ),
 }

@@ -12,6 +12,9 @@ _OWNER = Kind(name="owner", milli=1000, resized=2000)
 _OTHER = Kind(name="other", milli=1000, resized=2000)
 _SHARER = Kind(name="sharer", milli=0)
 
+_BESIDE = Kind(name="sharer", milli=500, pod="both")  # in the pod of the next
+_OWNER_BESIDE = Kind(name="owner", milli=2000, resized=1000, pod="both")
+
 _WHERE = (
     Scene(name="a sharer and an owner to come", kinds=(_SHARER, _OWNER)),
     Scene(name="an owner comes to a sharer", kinds=(_SHARER, _OWNER), running=1),
@@ -41,6 +44,25 @@ _WHERE = (
         kinds=(_SHARER, _OWNER),
         cgroups="invisible",
         running=1,
+    ),
+    Scene(
+        name="an owner comes to a sharer, the kernel keeps others off",
+        kinds=(_SHARER, _OWNER),
+        running=1,
+        partitions="root",
+    ),
+    Scene(
+        name="owner and sharer of one pod, the kernel keeps others off",
+        kinds=(_BESIDE, _OWNER_BESIDE),
+        running=2,
+        partitions="root",
+    ),
+    Scene(
+        name="two owners that move, the kernel keeps others off",
+        kinds=(_OWNER, _OTHER),
+        running=2,
+        settings=2,
+        partitions="isolated",
     ),
 )
 # first without a fault, which leads farther, then with one

@@ -7,7 +7,7 @@ force"), what differs between releases are the answers of `nri.versions` and `nr
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from enum import IntEnum
 from functools import cache
 from typing import Any
@@ -15,17 +15,22 @@ from typing import Any
 from msgspec import Struct
 from msgspec.structs import replace
 
+from nri_policy.audit.cgroup import folder_of, settle_partitions
 from nri_policy.delivery.cpuset_files import Change, Confined
 from nri_policy.delivery.inputs import Action
+from nri_policy.delivery.partition_files import Settled
+from nri_policy.engine.state.partitions import Partition
 from nri_policy.foundation.cpuset import CPUSet
 from nri_policy.nri.release import Release
 from nri_policy.nri.versions import Runtime
 from nri_policy.proto import nri_pb2
 from nri_policy.settings import Settings
+from nri_policy.simulation.cpusets import Cpusets
 from nri_policy.workload.pod import ContainerState, Resources, shares_of
 from tests.model.engines import Engines
 from tests.model.life import CPUSETS, REFUSED, Daemon, State, mask_of
 from tests.model.objects import LONG_PASS, PASS
+from tests.model.partition_tree import EVERY, Tree, TreeFiles
 from tests.support import nodes
 
 ALL = 0b1111  # the CPUs of the machine: 0 is reserved
@@ -56,7 +61,7 @@ class Step(IntEnum):
 
 
 # what the daemon does by itself, in the order in which it does it in a round
-_ACTIONS = ("write", "read", "overlaps", "persist", "resizes", "inform", "send")
+_ACTIONS = ("write", "partitions", "read", "overlaps", "persist", "resizes", "inform", "send")
 
 ASKING = {
     Step.ASKS_CREATE: Step.CREATING,
@@ -97,6 +102,7 @@ class Kind(Struct, frozen=True, kw_only=True):
     name: str
     milli: int  # 0: BestEffort
     resized: int = 0  # milli-CPU that it may be resized to; 0: it is not
+    pod: str = ""  # that it is in; empty: one of its own
 
 
 class Scene(Struct, frozen=True, kw_only=True):
@@ -109,6 +115,7 @@ class Scene(Struct, frozen=True, kw_only=True):
     faults: int = 0  # that may come, of all kinds
     changes: int = 3  # that the kubelet makes: creations, resizes, ends
     settings: int = 0  # times that the reserved CPU becomes another
+    partitions: str = "off"  # the setting exclusivePartitions
 
 
 class Box(Struct, frozen=True, cache_hash=True):
@@ -138,6 +145,7 @@ class World(Struct, frozen=True, kw_only=True):
     changes: int = 0
     settings: int = 0
     late: bool = False  # a request did not wait any longer for files
+    tree: Tree | None = None  # the files of partitions; None: they are not part of the scene
     # of the move that led here alone:
     broken: str = ""  # what does not hold
     given: int = NONE  # whom an answer was given about
@@ -157,6 +165,7 @@ class World(Struct, frozen=True, kw_only=True):
             self.changes,
             self.settings,
             self.late,
+            None if self.tree is None else self.tree.key,
         )
 
 
@@ -172,7 +181,7 @@ class Model:
         configuration = self.release.configuration(registration_timeout=5.0, request_timeout=2.0)
         self.runtime = Runtime.from_request(configuration)
         machine = nodes.machine("package:1 core:4 pu:1")
-        self.reserved = [_settings("cpuset:0"), _settings("cpuset:3")]
+        self.reserved = [_settings(each, scene.partitions) for each in ("cpuset:0", "cpuset:3")]
         self.engines = Engines(machine, self.reserved[0])
         self.names = tuple(each.name for each in scene.kinds)
         self.daemon = Daemon(
@@ -181,6 +190,7 @@ class Model:
             self.names,
             blind=scene.cgroups == "invisible",
             systemd=scene.cgroups == "systemd",
+            partitions=scene.partitions != "off",
         )
         self.pods = [self._pod(each) for each in scene.kinds]
         self._paths = {
@@ -194,7 +204,12 @@ class Model:
         """Return the world at the beginning: a daemon that has to register."""
         scene, texts = self.scene, list[str]()
         boxes = tuple(Box() for _ in scene.kinds)
-        world = self.finish(World(boxes=boxes, daemon=self.daemon.begin(None)), texts)
+        tree = None
+        if scene.partitions != "off":
+            pods = [folder_of(each.linux.cgroup_parent) or "" for each in self.pods]
+            tree = Tree.of(CPUSETS[ALL], pods)
+        world = World(boxes=boxes, daemon=self.daemon.begin(None), tree=tree)
+        world = self.finish(world, texts)
         for index in range(scene.running):
             asks = replace(world, changes=1)
             _, world = next(self._container_moves(asks, index, world.boxes[index]))
@@ -224,7 +239,9 @@ class Model:
             if name == Action.OVERLAPS.value:
                 if not self.astray(world):
                     continue
-            elif name not in world.daemon.able:
+            elif name not in world.daemon.able and not (
+                name == Action.PARTITIONS.value and self.partitions_left(world)
+            ):
                 continue
             texts.append(f"the daemon's turn: {name}")
             world = replace(world, daemon=self.step(world.daemon, (name,)))
@@ -267,6 +284,34 @@ class Model:
             for each, held in placed.items()
             if held.grant.own
         }
+
+    def runs_on(self, world: World, index: int, cpus: int) -> int:
+        """Return where a container runs that has, or gets, these CPUs."""
+        if world.tree is None or cpus == NONE:
+            return cpus
+        return mask_of(world.tree.runs_on(self.path(index), CPUSETS[cpus]))
+
+    def partitions_left(self, world: World) -> Sequence[str]:
+        """Return which files of partitions are not as they are to be: the kernel says so."""
+        if world.tree is None or world.daemon is None:
+            return ()
+        due = self._partitions(world.daemon.engine)
+        there = {n for n, box in enumerate(world.boxes) if box.cgroup != NONE}
+        if not there:
+            return ()  # what is left above harms nothing, and goes with the next container
+        pods = [folder_of(each.linux.cgroup_parent) or "" for each in self.pods]
+        return [*world.tree.differences({self.path(n): due.get(n) for n in there}, pods)]
+
+    @cache  # noqa: B019 - the same
+    def _partitions(self, engine: int) -> dict[int, Partition]:
+        view = self.engines.view(engine)
+        found = {self.names.index(each): view.partition(each) for each in view.placed}
+        return {n: each for n, each in found.items() if isinstance(each, Partition)}
+
+    @cache  # noqa: B019 - the same
+    def path(self, index: int) -> str:
+        """Return the path of a container's cgroup."""
+        return folder_of(next(path for path, n in self._paths.items() if n == index)) or ""
 
     @cache  # noqa: B019 - the same
     def _due(self, engine: int) -> dict[int, int]:
@@ -528,7 +573,10 @@ class Model:
             yield from self._faults(replace(world, faults=world.faults - 1), daemon)
 
     def _job(self, world: World, daemon: State) -> Iterator[Move]:
-        """Yield how the first job goes on that can: one after the other, for there is one lock."""
+        """Yield how the first job goes on that can: one after the other, for there is one lock.
+
+        The files of partitions have a lock of their own.
+        """
         for number, kind in enumerate(daemon.jobs):
             if not kind:
                 yield "the daemon hears of it", self._tell(world, daemon, number)
@@ -538,7 +586,20 @@ class Model:
                 yield self._do(world, daemon, number, fails=False)
                 if world.faults and kind == "files" and self.scene.cgroups != "read-only":
                     yield self._do(world, daemon, number, fails=True)
-            return
+                    yield from self._crashes_in(world, daemon, number)
+            if world.tree is None:
+                return
+
+    def _crashes_in(self, world: World, daemon: State, number: int) -> Iterator[Move]:
+        """Yield how the daemon is killed between any two writes of a pass over partitions."""
+        for most in range(1, EVERY):
+            kernel = Kernel(self, world, fails=False, most=most)
+            self.daemon.step(daemon, ("do", number), kernel)
+            if not kernel.ends_early:
+                return
+            after = replace(kernel.world, faults=world.faults - 1)
+            text, after = self._crash(after, daemon)
+            yield f"{'; '.join(kernel.texts)}; then {text}", after
 
     def _faults(self, world: World, daemon: State) -> Iterator[Move]:
         """Yield what can go wrong at any moment."""
@@ -562,7 +623,12 @@ class Model:
                 continue
             if name == "inform" and not self._free(world):
                 continue
+            if name == Action.PARTITIONS.value and world.tree is not None:
+                continue  # below: when there is a reason
             yield f"the daemon's turn: {name}", replace(world, daemon=self.step(daemon, (name,)))
+        if not daemon.inputs and self.partitions_left(world):
+            looks = self.step(daemon, (Action.PARTITIONS.value,))
+            yield "the daemon looks at partitions", replace(world, daemon=looks)
         if not daemon.inputs and self.astray(world):
             yield (
                 "the daemon looks for overlaps",
@@ -627,18 +693,20 @@ class Model:
         return self._known[known]
 
     def _with(self, world: World, index: int, box: Box) -> World:
-        boxes = (*world.boxes[:index], box, *world.boxes[index + 1 :])
-        return replace(world, boxes=boxes)
+        boxes, tree = (*world.boxes[:index], box, *world.boxes[index + 1 :]), world.tree
+        if tree is not None and box.cgroup != world.boxes[index].cgroup:
+            cpus = None if box.cgroup == NONE else CPUSETS[box.cgroup]
+            tree = tree.with_cpus(self.path(index), 2 + index, cpus)
+        return replace(world, boxes=boxes, tree=tree)
 
     def index_of(self, cgroup: str) -> int:
         """Return whose cgroup it is; NONE of a pod's."""
         return self._paths.get(cgroup, NONE)
 
     def _pod(self, kind: Kind) -> nri_pb2.PodSandbox:
-        parent = "/kubepods" + ("" if kind.milli else "/besteffort") + f"/pod{kind.name}"
-        pod = nri_pb2.PodSandbox(
-            id=f"pod-{kind.name}", uid=kind.name, name=kind.name, namespace="default", pid=1
-        )
+        name = kind.pod or kind.name
+        parent = "/kubepods" + ("" if kind.milli else "/besteffort") + f"/pod{name}"
+        pod = nri_pb2.PodSandbox(id=f"pod-{name}", uid=name, name=name, namespace="default", pid=1)
         pod.linux.cgroup_parent = parent
         pod.linux.cgroups_path = f"{parent}/pause"
         pod.linux.namespaces.add(type="pid", path="/proc/1/ns/pid")
@@ -664,7 +732,7 @@ class Model:
     ) -> nri_pb2.Container:
         kind, pod = self.scene.kinds[index], self.pods[index]
         message = nri_pb2.Container(
-            id=kind.name, pod_sandbox_id=pod.id, name="c0", state=state, pid=2 + index
+            id=kind.name, pod_sandbox_id=pod.id, name=kind.name, state=state, pid=2 + index
         )
         message.linux.cgroups_path = f"{pod.linux.cgroup_parent}/{kind.name}"
         asked = self.resources(index, size)
@@ -685,8 +753,10 @@ def fill(resources: nri_pb2.LinuxResources, asked: Resources) -> None:
 MOST_KNOWN = 300_000  # steps of daemons that are remembered
 
 
-def _settings(cpu: str) -> Settings:
-    return nodes.settings(reservedResources={"cpu": cpu}, exclusiveQuota="keep")
+def _settings(cpu: str, partitions: str) -> Settings:
+    return nodes.settings(
+        reservedResources={"cpu": cpu}, exclusiveQuota="keep", exclusivePartitions=partitions
+    )
 
 
 class Question:
@@ -708,7 +778,7 @@ class Question:
                 for n, box in enumerate(self._about)
                 if box.step in _LISTED or (box.step in _HIDDEN and not hides)
             ]
-            return model.pods, listed
+            return [*{each.id: each for each in model.pods}.values()], listed
         pod, box = model.pods[index], self._about
         message = model.message(index, box)
         if self._method == "update_container":
@@ -721,12 +791,15 @@ class Question:
 class Kernel:
     """The kernel, systemd and the runtime's calls, asked once: by one job of the daemon."""
 
-    def __init__(self, model: Model, world: World, *, fails: bool) -> None:
+    def __init__(self, model: Model, world: World, *, fails: bool, most: int = EVERY) -> None:
+        """Do *most* writes of a pass over partitions; those of cpusets fail, or all work."""
         self.world = world
         self.texts: list[str] = []
         self.broken = ""
+        self.ends_early = False  # the pass over partitions has more writes
         self._model = model
         self._fails = fails
+        self._most = most
 
     def resources(self, cgroup: str) -> Resources | None:
         """Return what a cgroup has."""
@@ -766,8 +839,31 @@ class Kernel:
         for other, box in enumerate(self.world.boxes):
             if other == index or box.step not in RUNS or box.cgroup == NONE or box.slow:
                 continue
-            if gained & box.cgroup & (own.get(index, 0) | own.get(other, 0)):
+            occupied = self._model.runs_on(self.world, other, box.cgroup)
+            if gained & occupied & (own.get(index, 0) | own.get(other, 0)):
                 self.broken = f"S2: {names[index]} gets CPUs that {names[other]} occupies"
+
+    def partition(
+        self,
+        wanted: Mapping[str, Partition | None],
+        above: Collection[str] | None,
+        kept: Mapping[str, CPUSet],
+    ) -> Settled:
+        """Make cgroups the partitions wanted, or none."""
+        done: Settled | None = None
+
+        def settle(cpusets: Cpusets) -> None:
+            nonlocal done
+            files = TreeFiles(cpusets, fails=self._fails, most=self._most)
+            done = settle_partitions(files, wanted, above, kept)
+            self.texts += files.writes
+            self.ends_early = files.ends_early
+
+        assert self.world.tree is not None, "it is part of the scene"
+        tree = self.world.tree.after(settle)
+        assert done is not None, "it was settled"
+        self.world = replace(self.world, tree=tree)
+        return done
 
     def cpusets(self, cgroups: tuple[str, ...]) -> dict[str, CPUSet]:
         """Return the CPUs of cgroups."""
