@@ -315,11 +315,15 @@ class Executor:
             log.warning("cgroups-slow", extra={"containers": len(self.state.shrink())})
             self.apply(WritesMissed())
 
-    async def make_room(self, *, moved: bool) -> None:
-        """Do the same for a creation: its container starts only after `wait_until_clear`."""
-        if not self.state.proven or self.state.unwritable:
+    async def make_room(self, container_id: str, *, moved: bool) -> None:
+        """Do the same for a creation: its container starts only after `wait_until_clear`.
+
+        A kernel partition needs no neighbour to leave: they are written after `SETTLE`.
+        """
+        state = self.state
+        if not state.proven or state.unwritable:
             await self.narrow(moved=moved)
-        elif not self._is_still(moved=moved):
+        elif state.kernel_partitions.due(container_id) is None and not self._is_still(moved=moved):
             self._begin(self._narrow())
 
     def start_deadline(self) -> float:

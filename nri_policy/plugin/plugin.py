@@ -198,7 +198,7 @@ class PolicyPlugin:
             # some runtimes send no event for a failed creation
             self._executor.apply(Gone(container_id=container.id, now=self._executor.clock.now()))
             raise
-        await self._executor.make_room(moved=bool(decision.changes))
+        await self._executor.make_room(container.id, moved=bool(decision.changes))
         response = nri_pb2.CreateContainerResponse(
             update=self._answers.take(container.id, informing=WITH_CREATION, creating=True)
         )

@@ -240,6 +240,25 @@ async def test_a_start_waits_for_files_for_one_second_in_all(
         assert waits == [executor.MAX_START, 0.0, 0.0]
 
 
+async def test_neighbours_are_not_written_while_an_owner_is_created(
+    tmp_path: Path, host: Host, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with served(tmp_path, ONE_POOL, cgroups=host, exclusivePartitions="root") as it:
+        state = it.daemon.executor.state
+        for each in (pod("shared"), pod("first", "1")):
+            await it.start(each)
+            await until(lambda: not state.pending and not state.in_flight)
+        assert state.proven
+        monkeypatch.setattr(machine, "SETTLE", 1e9)
+        await it.start(pod("own", "2"))
+        own, shared = it.runtime.container("own/main").cpus, it.runtime.container("shared/main")
+        assert host.is_root(it, "own/main")
+        assert shared.cpus & own
+        monkeypatch.setattr(machine, "SETTLE", 0.001)
+        await it.start(pod("next"))
+        await until(lambda: not shared.cpus & own)
+
+
 async def test_cpus_that_a_resize_gives_up_leave_the_partition(tmp_path: Path, host: Host) -> None:
     async with served(tmp_path, cgroups=host, exclusivePartitions="root") as it:
         await it.start(pod("own", "2"))
