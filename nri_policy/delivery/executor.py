@@ -528,10 +528,14 @@ class Executor:
             await self.resizes.see(await self.observe(self._paths(self.state.resizes)) or {})
 
     async def look_at_overlaps(self, container_ids: Collection[str]) -> None:
-        """Check containers that were seen on exclusive CPUs of others; the rest has no overlap."""
+        """Check containers that were seen on exclusive CPUs of others; the rest has no overlap.
+
+        None of those that are about to be written: the neighbours of a new partition leave later.
+        """
         self.apply(OverlapsSeen(container_ids=container_ids))
-        if container_ids:
-            await self.look(*container_ids)
+        leaving = frozenset(self.state.shrink())
+        if astray := [each for each in container_ids if each not in leaving]:
+            await self.look(*astray)
 
     async def observe(
         self, paths: Mapping[str, str], *, living: bool = False

@@ -253,6 +253,9 @@ async def test_neighbours_are_not_written_while_an_owner_is_created(
         await it.start(pod("own", "2"))
         own, shared = it.runtime.container("own/main").cpus, it.runtime.container("shared/main")
         assert host.is_root(it, "own/main")
+        overlaps = it.daemon.executor.overlaps
+        assert overlaps is not None
+        await overlaps.look()
         assert shared.cpus & own
         monkeypatch.setattr(machine, "SETTLE", 0.001)
         await it.start(pod("next"))
