@@ -17,18 +17,24 @@ from contextlib import closing, contextmanager, suppress
 from pathlib import Path
 
 import msgspec
+from msgspec import Struct
 
 from nri_policy.foundation.singleton import only_instance
 from nri_policy.foundation.wording import printable
-from nri_policy.tuning.decision import Action, Attempts, Lack, State, Step, decide
+from nri_policy.tuning.decision import Action, Attempts, Lack, decide
 from nri_policy.tuning.files import Files, KernelFiles, boot_id
-from nri_policy.tuning.items import Desired
+from nri_policy.tuning.items import Desired, Item
 from nri_policy.tuning.journal import Journal, read_entries
-from nri_policy.tuning.protocol import Reply, Tunable, desired_of, parse_request, receive_line
+from nri_policy.tuning.protocol import Reply, desired_of, parse_request, receive_line
 from nri_policy.tuning.tuner import Tuner
 
 LOCK = "lock"
 _PATIENCE = 2.0  # seconds for a caller to send its line, and to take the answer
+_THEN = {
+    Action.RESTORE: "restored",
+    Action.FORGET: "left as it is: it has its original value",
+    Action.LEAVE: "left as it is: something else has set it",
+}
 log = logging.getLogger(__name__)
 
 
@@ -43,8 +49,17 @@ def open_tuner(
         yield Tuner(make_files(root), journal, now=time.monotonic, wall=time.time)
 
 
-def preview_restore(root: Path, folder: Path) -> tuple[Tunable, ...]:
-    """Return how the items of the journal in *folder* are, and why one would stay as it is.
+class Restoration(Struct, frozen=True, kw_only=True):
+    """What a restore would do with an item of the journal."""
+
+    item: Item
+    found: str | None  # None: it cannot be read
+    original: str
+    then: str
+
+
+def preview_restore(root: Path, folder: Path) -> tuple[Restoration, ...]:
+    """Return what a restore would do with the journal in *folder*.
 
     Writes nothing. Raises OSError, and ValueError for a damaged journal.
     """
@@ -52,15 +67,12 @@ def preview_restore(root: Path, folder: Path) -> tuple[Tunable, ...]:
     for item, entry in read_entries(folder, boot_id(root)).items():
         found = files.read(item)
         step = decide(None, found, entry, Attempts(), 0.0, repair=False)
-        if step.action is Action.LEAVE:
-            step = Step(Action.LEAVE, State.CONTESTED, "something else has set it: it stays")
         shown.append(
-            Tunable(
+            Restoration(
                 item=item,
-                state=step.state,
                 found=None if isinstance(found, Lack) else found,
                 original=entry.original,
-                why=step.why,
+                then=step.why or _THEN[step.action],
             )
         )
     return tuple(shown)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from pathlib import Path
 
 import click
@@ -12,10 +13,11 @@ from nri_policy.cli.node.host_options import host_root_option
 from nri_policy.cli.node.tunables import draw
 from nri_policy.cli.node.tuner_options import journal_dir_option
 from nri_policy.cli.output import print_drawing
+from nri_policy.cli.terminal.fitting import Columns
 from nri_policy.foundation.singleton import AlreadyRunningError
 from nri_policy.foundation.wording import counted
 from nri_policy.observability.logs import show_warnings
-from nri_policy.tuning.server import open_tuner, preview_restore
+from nri_policy.tuning.server import Restoration, open_tuner, preview_restore
 
 
 @click.command
@@ -33,7 +35,7 @@ def command(context: click.Context, host_root: Path, journal_dir: Path, *, dry_r
     try:
         shown = preview_restore(host_root, journal_dir)
         if dry_run or not shown:
-            print_drawing(draw(shown) if shown else Text("Nothing is to be restored."))
+            print_drawing(_draw(shown) if shown else Text("Nothing is to be restored."))
             return
         with open_tuner(host_root, journal_dir) as tuner:
             tuner.set({}, repair=False)
@@ -49,3 +51,10 @@ def command(context: click.Context, host_root: Path, journal_dir: Path, *, dry_r
     if left:
         print_drawing(draw(left))
         context.exit(Exit.NO)
+
+
+def _draw(restorations: Iterable[Restoration]) -> Columns:
+    table = Columns("item", "found", "original", "it would be")
+    for each in restorations:
+        table.add_row(*map(Text, (str(each.item), each.found or "-", each.original, each.then)))
+    return table

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from pathlib import Path
 
 import click
@@ -12,6 +13,8 @@ from nri_policy.cli.node.tuner_options import journal_dir_option, tuner_socket_o
 from nri_policy.foundation.singleton import AlreadyRunningError
 from nri_policy.observability.logs import Form, set_up
 from nri_policy.tuning.server import listening, open_tuner, serve
+
+log = logging.getLogger(__name__)
 
 
 @click.command
@@ -34,6 +37,7 @@ def command(host_root: Path, journal_dir: Path, tuner_socket: Path, log_format: 
     set_up(Form(log_format))
     try:
         with open_tuner(host_root, journal_dir) as tuner, listening(tuner_socket) as listener:
+            log.info("tuner-started", extra={"socket": str(tuner_socket)})
             serve(tuner, listener)
     except (AlreadyRunningError, OSError) as error:
         raise Failure(str(error)) from error

@@ -60,7 +60,7 @@ def test_a_dry_run_writes_nothing_and_makes_no_folder(root: Path, tmp_path: Path
     before = _list_files(tmp_path)
     result = run("restore", *where, "--dry-run")
     assert "irq/24/affinity" in result.output
-    assert "something else has set it: it stays" in result.output
+    assert "left as it is: something else has set it" in result.output
     assert _list_files(tmp_path) == before
     (tmp_path / "state/tunables.json").write_text("{")
     before = _list_files(tmp_path)
@@ -86,7 +86,8 @@ def test_restore_puts_originals_back_without_a_tuner(root: Path, tmp_path: Path)
     dry = run("restore", "--dry-run", *where)
     assert (dry.exit_code, affinity.read_text()) == (0, "1")
     assert "irq/24/affinity" in dry.output
-    assert "the original" in dry.output
+    assert "it would be" in dry.output
+    assert "restored" in dry.output
     done = run("restore", *where)
     assert (done.exit_code, done.output) == (0, "1 tunable restored or left alone.\n")
     assert affinity.read_bytes().strip() == before.strip()

@@ -798,6 +798,7 @@ def test_the_doctor_finds_cpu_classes_that_the_machine_cannot_have(made: Made) -
     given = {"name": "calm", "freqGovernor": "ondemand"}
     made.settings(cpuClasses=[given], sharedPoolCPUClass="calm")
     assert worst(made.found("settings"), "'ondemand' is not a governor of CPUs") is Verdict.ERROR
+    assert not any("fits this machine" in found for found in made.found("settings"))
     made.settings(cpuClasses=[given | {"optional": True}], sharedPoolCPUClass="calm")
     assert worst(made.found("settings"), "'ondemand' is not a governor of CPUs") is Verdict.NOTE
 

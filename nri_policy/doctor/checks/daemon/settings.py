@@ -12,8 +12,9 @@ from nri_policy.hardware.machine import Machine
 from nri_policy.hardware.power import Power
 from nri_policy.pools.capacity import CapacityError
 from nri_policy.report import StatusReport
-from nri_policy.settings import Preserve, Settings, SettingsError
+from nri_policy.settings import Preserve, SettingsError
 from nri_policy.tuning.cpu_classes import find_faults
+from nri_policy.tuning.faults import Fault
 
 
 def check(facts: Facts) -> Iterator[Finding]:
@@ -38,7 +39,8 @@ def check(facts: Facts) -> Iterator[Finding]:
         yield Finding("settings", Verdict.NOTE, found, remedy)
     if not isinstance(facts.machine, Machine):
         return
-    yield from _judge_cpu_classes(facts.settings, facts.power or Power())
+    faults = [*find_faults(facts.settings.cpu_classes, facts.power or Power())]
+    yield from map(_judge_fault, faults)
     try:
         layout = layout_of(facts.machine, facts.settings)
     except CapacityError as error:
@@ -49,22 +51,20 @@ def check(facts: Facts) -> Iterator[Finding]:
     for note in notes:
         remedy = "reserve fewer CPUs: only BestEffort and system containers would start"
         yield Finding("settings", Verdict.WARNING, note, remedy)
-    if not notes:
+    if not notes and not any(each.fatal for each in faults):
         pools = counted(len(layout.tree.pools), "pool")
         reserved = f"CPUs {layout.capacity.reserved} reserved"
         found = f"{facts.settings.origin} fits this machine: {pools}, {reserved}"
         yield Finding("settings", Verdict.OK, found)
 
 
-def _judge_cpu_classes(settings: Settings, power: Power) -> Iterator[Finding]:
-    """Yield what CPU classes ask for that the machine does not have."""
-    for fault in find_faults(settings.cpu_classes, power):
-        text = f"{fault.path}: {fault.text}"
-        if fault.fatal:
-            remedy = "change it, or give the class `optional: true`: the daemon refuses it"
-            yield Finding("settings", Verdict.ERROR, text, remedy)
-        else:
-            yield Finding("settings", Verdict.NOTE, text)
+def _judge_fault(fault: Fault) -> Finding:
+    """Return the finding about a CPU class that asks for something the machine does not have."""
+    text = f"{fault.path}: {fault.text}"
+    if fault.fatal:
+        remedy = "change it, or give the class `optional: true`: the daemon refuses it"
+        return Finding("settings", Verdict.ERROR, text, remedy)
+    return Finding("settings", Verdict.NOTE, text)
 
 
 def _unusable(facts: Facts, error: SettingsError) -> Iterator[Finding]:
