@@ -319,6 +319,18 @@ def test_the_tuner_has_no_capability_and_can_write_few_files_of_the_node(tmp_pat
     assert daemon == base["containers"][0], "the daemon has no new right"
 
 
+def test_what_is_mounted_below_sys_and_proc_is_read_only_too(tmp_path: Path) -> None:
+    given = documents(with_components(tmp_path, "kubernetes", "kustomize/tuner"))
+    given |= documents(built("kustomize/restore"))
+    for name in ("DaemonSet nri-policy", "DaemonSet nri-policy-restore"):
+        pod = given[name]["spec"]["template"]["spec"]
+        for container in (*pod["containers"], *pod.get("initContainers", [])):
+            for mount in container.get("volumeMounts", []):
+                if mount["mountPath"] in {"/host/sys", "/host/proc"}:
+                    assert mount["readOnly"]
+                    assert mount["recursiveReadOnly"] == "IfPossible"
+
+
 def rules(objects: dict[str, Any]) -> list[Any]:
     return [rule["resources"] for rule in objects["ClusterRole nri-policy"]["rules"]]
 
