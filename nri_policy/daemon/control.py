@@ -155,7 +155,7 @@ class Control:
                 ),
                 publications=tuple(self._topology.publications),
                 latest_reload=latest,
-                lacking_classes=sum(bool(each.lacking) for each in view.classes.values()),
+                lacking_classes=len(view.lacking_classes),
                 tunables=self._tuner_link.count_by_state(),
                 cpu_seconds=used.cpu_seconds,
                 memory_bytes=used.memory_bytes,

@@ -180,6 +180,18 @@ class NodeView(Struct, frozen=True, kw_only=True):
         cpu = select_cpu(self.layout.settings, namespace, placed.request)
         return classes if cpu is None else replace(classes or Classes(), cpu=cpu)
 
+    @property
+    def lacking_classes(self) -> frozenset[str]:
+        """The ids of containers whose classes are partly impossible here."""
+        cpu = (
+            each
+            for each, placed in self.placed.items()
+            if placed.request.steering.cpu_class is not None
+            and (classes := self.classes_of(placed)) is not None
+            and classes.lacking
+        )
+        return frozenset(each for each, of in self.classes.items() if of.lacking).union(cpu)
+
     def crio_choice(self, placed: Placed) -> CRIOChoice | None:
         """Return what CRI-O's annotations ask for a container, by the latest settings."""
         settings, about = self.layout.settings, (placed.container, placed.request)

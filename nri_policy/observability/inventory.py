@@ -69,7 +69,7 @@ def take_snapshot(view: NodeView) -> InventorySnapshot:
             other.cpus for each in list_company(view) for other in each.others
         ),
         bookings=view.bookings,
-        lacking=frozenset(each for each, classes in view.classes.items() if classes.lacking),
+        lacking=view.lacking_classes,
         free=view.free,
         milli=tuple(
             (supply.shared_milli_in(pool.id), max(0, supply.allocatable_shared(pool.id)))

@@ -310,6 +310,23 @@ def test_without_a_tuner_explain_and_status_say_what_is_not_set(host: Host) -> N
     run(test)
 
 
+def test_a_container_whose_class_the_settings_drop_is_degraded(host: Host) -> None:
+    async def test() -> None:
+        async with host.serving() as up:
+            assert not await up.start(pod("web", "1", annotations=FAST), pod("api", "1"))
+            assert "not all in effect" not in await asyncio.to_thread(shown, up, "status")
+            spec = SPEC | {"cpuClasses": SPEC["cpuClasses"][:1]}
+            await up.daemon.events.reconfigure(settings=from_spec(spec, "here"))
+            text = await asyncio.to_thread(shown, up, "status")
+            assert "not all in effect for 1 container: see explain" in text
+            text = await asyncio.to_thread(shown, up, "explain", "web/main", "-o", "json")
+            (why,) = [each for each in json.loads(text)["classes"] if not each["item"]]
+            assert (why["name"], why["state"]) == ("calm", "unsupported")
+            assert why["wanted"] == "CPU class fast: the settings do not define it"
+
+    run(test)
+
+
 def test_what_if_shows_the_tunables_that_would_change(host: Host, tmp_path: Path) -> None:
     manifest = {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "web", "annotations": FAST}}
     limits = {"cpu": 1, "memory": "1Gi"}
