@@ -147,7 +147,11 @@ class TunerLink:
     def inform(self) -> None:
         """Tell the tuner what must be set now, and learn how that is; for any thread."""
         with self._turn:
-            desired, repair = self._compute(self._node.view)
+            try:
+                desired, repair = self._compute(self._node.view)
+            except TunerError as error:
+                self._trouble, self._in_force = str(error), None
+                return
             if (desired, repair) != self._in_force or self._clock.now() >= self._due:
                 self._send(desired, repair=repair)
 
@@ -158,11 +162,11 @@ class TunerLink:
         Without a tuner nothing is set, and nothing refused.
         """
         with self._turn:
-            desired, repair = self._compute(view)
-            if not desired:
-                return
             self._in_force = None
             try:
+                desired, repair = self._compute(view)
+                if not desired:
+                    return
                 reply = self._ask(desired, repair=repair, whole=True)
             except TunerError:
                 return
@@ -170,18 +174,25 @@ class TunerLink:
             raise CapacityError(reply.not_taken)
 
     def _compute(self, view: NodeView) -> tuple[Desired, bool]:
-        """Return what must be set now, and whether contested values are set again."""
-        if uses_interrupts(view) and not self.tunables:  # another daemon may have had some changed
-            self._send(None, repair=False)
-        wishes, interrupts = self._find_wishes(view)
+        """Return what must be set now, and whether contested values are set again.
+
+        Raises TunerError if that depends on what the tuner has set, and it cannot be asked.
+        """
+        known = tuple(self.tunables.values())
+        wishes, interrupts = self._find_wishes(view, known)
         self.unmet, self.unmet_interrupts = wishes.unmet, interrupts.unmet
+        self._desired = {**wishes.items, **interrupts.items}  # shown while no tuner answers
+        if uses_interrupts(view) and not known:  # another daemon may have had some changed
+            _, interrupts = self._find_wishes(view, self._ask().tunables)
         settings = view.layout.settings
         groups = self._groups(settings.control.rdt)
         self._desired = {**wishes.items, **interrupts.items, **groups}
         return self._desired, settings.audit is Audit.REPAIR
 
-    def _find_wishes(self, view: NodeView) -> tuple[Wishes, InterruptWishes]:
-        """Return the wishes for CPUs, and those for interrupts from their original values."""
+    def _find_wishes(
+        self, view: NodeView, known: Iterable[Tunable]
+    ) -> tuple[Wishes, InterruptWishes]:
+        """Return the wishes for CPUs, and for interrupts, whose original values *known* has."""
         wishes = find_wishes(
             assign_cpus(view),
             self._power(view),
@@ -189,15 +200,14 @@ class TunerLink:
         )
         if not uses_interrupts(view):
             return wishes, InterruptWishes(items={}, unmet={})
-        originals = {
-            item: each.original for item, each in self.tunables.items() if each.original is not None
-        }
+        originals = {each.item: each.original for each in known if each.original is not None}
         found = read_interrupts(self._root, list_devices(view))
         return wishes, wish_interrupts(view, found, originals)
 
     def preview(self, before: NodeView, after: NodeView) -> TunablesPreview:
         """Return which tunables of CPUs and interrupts differ between two views; for any thread."""
-        old, new = self._find_wishes(before), self._find_wishes(after)
+        known = tuple(self.tunables.values())
+        old, new = self._find_wishes(before, known), self._find_wishes(after, known)
         was, would = ({**cpus.items, **irqs.items} for cpus, irqs in (old, new))
         changes = {}
         for item in sorted(was.keys() | would.keys()):
@@ -231,16 +241,16 @@ class TunerLink:
         }
 
     def _list_own_groups(self) -> set[str]:
-        """Return the groups that the tuner has made."""
-        try:
-            known = self.tunables.values() or self._ask().tunables
-        except TunerError:  # sending the values will fail, too
-            return set()
+        """Return the groups that the tuner has made; TunerError."""
         return {
             each.item.id
-            for each in known
+            for each in self._list_known()
             if each.item.kind is Kind.RESCTRL and each.original is not None
         }
+
+    def _list_known(self) -> tuple[Tunable, ...]:
+        """Return how items are: another daemon may have had some set. TunerError."""
+        return tuple(self.tunables.values()) or self._ask().tunables
 
     def _list_groups(self) -> set[str]:
         """Return the groups that exist, of those that the tuner was asked for."""
@@ -252,7 +262,7 @@ class TunerLink:
         with self._turn:
             self._send({}, repair=False)
 
-    def _send(self, desired: Desired | None, *, repair: bool) -> None:
+    def _send(self, desired: Desired, *, repair: bool) -> None:
         self._trouble, self._in_force = "", None
         try:
             reply = self._ask(desired, repair=repair)
@@ -263,10 +273,9 @@ class TunerLink:
             else:  # without a tuner, nothing is set that nothing asks for
                 self._in_force, self._due = ({}, repair), self._clock.now() + PERIOD
             return
-        if desired is not None:
-            self._asked = bool(desired)
-            if all(each.state is State.OK for each in reply.tunables):
-                self._in_force, self._due = (desired, repair), self._clock.now() + PERIOD
+        self._asked = bool(desired)
+        if all(each.state is State.OK for each in reply.tunables):
+            self._in_force, self._due = (desired, repair), self._clock.now() + PERIOD
         self.tunables = {each.item: each for each in reply.tunables}
         self.writes = {(each.kind, each.result): each.count for each in reply.writes}
 

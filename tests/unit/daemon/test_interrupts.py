@@ -20,6 +20,7 @@ from nri_policy.plugin.sources import Sources
 from nri_policy.simulation.device_manager import PluginDevice
 from nri_policy.tuning.decision import State
 from nri_policy.tuning.items import Item
+from nri_policy.tuning.protocol import Reply
 from tests.support import nodes
 from tests.support.daemon import Served, pod
 from tests.support.patience import HANGS
@@ -188,6 +189,37 @@ def test_after_restarts_interrupts_are_computed_from_their_originals(host: Host)
             assert host.affinities() == changed
             up.daemon.tuner_link.release()
             assert host.affinities() == before
+
+    run(test)
+
+
+def test_nothing_is_computed_from_values_of_which_the_originals_are_unknown(host: Host) -> None:
+    """The tuner does not run yet when it is asked for them, and does when it would be told."""
+    asked = {f"{KEY}/pod": "{mask: [25], mode: claim-first}"}
+
+    async def test() -> None:
+        async with host.serving(listening=False) as up:
+            assert not await up.start(pod("web", "1", annotations=asked))
+            link = up.daemon.tuner_link
+            link.inform()
+            before = host.affinities()
+            await up.runtime.stop_pod(up.runtime.container("web/main").pod)
+            assert not await up.start(pod("api", "2", annotations=asked))
+            link.tunables, answers = {}, [True, False]  # as a new daemon
+
+            def ask(*given: Any, **options: Any) -> Reply:
+                host.away = answers.pop(0) if answers else False
+                return host.ask(*given, **options)
+
+            link._ask = ask
+            link.inform()
+            assert host.affinities() == before
+            assert "no such file" in next(link.problems())
+            link.inform()
+            own = up.daemon.node.view.exclusive
+            left = up.daemon.node.view.layout.machine.online - own
+            assert host.affinities()["25"] == str(left)
+            assert not [*link.problems()]
 
     run(test)
 
