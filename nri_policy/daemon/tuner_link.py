@@ -131,7 +131,7 @@ class TunerLink:
     async def run(self, listen: Listen = _DRIVERS) -> NoReturn:
         """Inform the tuner as long as the daemon runs, once the containers are known.
 
-        *listen* hears of devices whose drivers have asked for interrupts.
+        *listen* calls its argument when the kernel has bound a driver to a device.
         """
         await self._synchronized.wait()
         with listen(self._changed.set):
@@ -226,7 +226,7 @@ class TunerLink:
         return TunablesPreview(changes=changes, unmet=unmet)
 
     def _groups(self, given: RDT) -> dict[Item, Wish]:
-        """Return the groups of resctrl that the settings need; not those of somebody else."""
+        """Return the wishes for the groups of `control.rdt`, without groups that others made."""
         resctrl = resctrl_of(self._root) if given.enable and given.partitions else None
         classes, _ = resolve(given, resctrl)
         kept = set[str]()
@@ -293,7 +293,7 @@ class TunerLink:
     ) -> tuple[tuple[Tunable, ...], tuple[str, ...]]:
         """Return what is set for a container, and what it does without, and why.
 
-        By its CPU class, or by its choice of interrupts.
+        With *interrupts*, for its choice of interrupts; else for its CPU class.
         """
         tunables = (
             each

@@ -105,7 +105,7 @@ def decide(  # noqa: PLR0911, PLR0913 - one return for each row; what is known
         return _release(found, entry, attempts, now)
     if isinstance(found, Lack):
         state = State.UNSUPPORTED if found.absent else State.PENDING
-        # an interrupt of the same number that comes later is another one, with another original
+        # a later device can get the interrupt's number, and has another original
         gone = found.absent and entry is not None and entry.item.kind is Kind.IRQ
         return Step(Action.FORGET if gone else Action.NOTHING, state, found.why)
     if found == wish and (entry is None or entry.ours == wish or attempts.hopeless):

@@ -147,7 +147,7 @@ def boot_id(root: Path) -> str:
 
 
 def is_refusal(item: Item, error: OSError) -> bool:
-    """Return whether the kernel does not take a value that settings name; not that it is busy.
+    """Return whether the kernel refuses a value of the settings for good, not while it is busy.
 
     CPUs of interrupts follow from containers, not from settings alone.
     """

@@ -36,7 +36,7 @@ class Owner(Struct, frozen=True, kw_only=True):
 
 
 class InterruptWishes(Struct, frozen=True, kw_only=True):
-    """What the choices of all containers come to."""
+    """Wishes from the choices of all containers."""
 
     items: Mapping[Item, Wish]
     unmet: Mapping[
@@ -45,7 +45,7 @@ class InterruptWishes(Struct, frozen=True, kw_only=True):
 
 
 class _Users(Struct, kw_only=True):
-    """The CPUs that are claimed for an interrupt, and those that are kept free of it."""
+    """The CPUs that containers claim for an interrupt, and the CPUs that they keep free of it."""
 
     claims: CPUSet = EMPTY
     mask: CPUSet = EMPTY  # claims come before it

@@ -17,7 +17,7 @@ from nri_policy.foundation.wording import quoted
 from nri_policy.hardware.resctrl import GROUP_NAME
 
 MAX_VALUE = 4096  # characters
-NO_GROUP = ""  # the value of a group of resctrl that does not exist
+NO_GROUP = ""  # the value of an absent group of resctrl
 
 
 class Kind(StrEnum):

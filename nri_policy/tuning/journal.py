@@ -64,11 +64,11 @@ class Journal:
             log.error("journal-damaged", extra={"kept_as": str(aside), "error": str(error)})  # noqa: TRY400 - not a bug
 
     def record(self, entries: Iterable[Entry]) -> None:
-        """Store *entries* in place of earlier ones of their items; OSError: none is stored."""
+        """Store *entries* over earlier ones of the same items; OSError: nothing changes."""
         self._store(self.entries | {each.item: each for each in entries})
 
     def drop(self, items: Iterable[Item]) -> None:
-        """Drop the entries of *items*; OSError: none is dropped."""
+        """Drop the entries of *items*; OSError: nothing changes."""
         dropped = {*items}
         self._store({item: each for item, each in self.entries.items() if item not in dropped})
 

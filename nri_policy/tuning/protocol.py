@@ -93,7 +93,7 @@ def parse_request(line: bytes) -> Request:
 
 
 def desired_of(request: Request) -> Desired | None:
-    """Return the wishes of a request by item; None if it has none."""
+    """Return a request's wishes by item; None: the request only asks."""
     if request.wishes is None:
         return None
     return {each.item: Wish(each.value, each.origin) for each in request.wishes}

@@ -91,8 +91,8 @@ class Tuner:
             return
         self._looked_at = self._now()
         self._steps = {}
-        # With the governor performance the kernel hides the energy preference, and refuses writes
-        # of it: other governors are set before these are read, and this one after all else.
+        # The governor performance hides the energy preference, and the kernel refuses to write it.
+        # So other governors precede the preferences, and the governor performance follows them.
         orders: tuple[list[Item], ...] = ([], [], [])
         for item in sorted(self._desired.keys() | self._journal.entries):
             hides = item.attribute == "governor" and self._target(item) == "performance"
@@ -104,7 +104,7 @@ class Tuner:
         self._drop()
 
     def _bring(self, items: Iterable[Item]) -> None:
-        """Bring some items to the values that they must have."""
+        """Write the due values of some items."""
         steps = {item: self._decide(item) for item in items}
         self._steps |= steps
         ready = self._record([i for i, (step, _) in steps.items() if step.action is Action.WRITE])
@@ -193,7 +193,7 @@ class Tuner:
         return [item for item, (step, _) in self._steps.items() if step.action is action]
 
     def _record(self, items: list[Item]) -> list[Item]:
-        """Store the entries of *items*; return those that may be written now: all, or none."""
+        """Store the entries of *items*; return the items to write now: all, or none."""
         if not items:
             return []
         assert self._desired is not None, "requests are known"
@@ -213,7 +213,7 @@ class Tuner:
         return items
 
     def _target(self, item: Item) -> str:
-        """Return the value that an item must have: what is asked for, or its original."""
+        """Return the value due for an item: the wish, or else its original."""
         wish = (self._desired or {}).get(item)
         return self._journal.entries[item].original if wish is None else wish.value
 
