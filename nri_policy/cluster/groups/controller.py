@@ -32,7 +32,7 @@ from nri_policy.cluster.groups.failure import Failures
 from nri_policy.cluster.groups.members import Members
 from nri_policy.cluster.groups.occupancy import Occupancy
 from nri_policy.cluster.groups.pod_changes import PodChanges
-from nri_policy.cluster.groups.progress import Progress
+from nri_policy.cluster.groups.reconcile import View, reconcile
 from nri_policy.cluster.groups.record import NO_FAILURE, Group, SeenGroup
 from nri_policy.cluster.groups.table import GroupTable
 from nri_policy.cluster.groups.writes import (
@@ -108,8 +108,8 @@ class Controller:
             date=date,
         )
         self.queue = self.attempts.queue
-        self._progress = Progress(
-            now,
+        self._view = View(
+            now=now,
             engine=self.engine,
             members=self.members,
             groups=self.groups,
@@ -179,7 +179,6 @@ class Controller:
         """Update a pod."""
         key = (pod.namespace, pod.name)
         old = self.members.pod(key)
-        self._progress.see_pod(pod)
         joined = self.members.set_pod(pod)
         for group in (joined.left, joined.group):
             if group is not None:
@@ -368,7 +367,7 @@ class Controller:
         if not self._dirty:  # count all groups before any gets other places
             for key in self._slice(self._counted):
                 if self.groups[key].error.until <= self._now():
-                    writes += self._guard(key, self._progress.next(key))
+                    writes += self._guard(key, reconcile(key, self._view))
         if self.busy:
             return writes
         self._set_aside()

@@ -56,6 +56,7 @@ class Members:
         self.unanswered: dict[Key, dict[Key, None]] = {}  # their write is repeated
         self.elsewhere: dict[Key, dict[Key, None]] = {}  # bound where their group has no place
         self.leaving: dict[Key, dict[Key, None]] = {}  # bound, and about to end
+        self.latest = ""  # when the last pod was created: the time of the cluster, at least
         self._now = now
         self._jobs: dict[Key, Job] = {}
         self._jobs_by_uid: dict[str, Key] = {}
@@ -252,6 +253,7 @@ class Members:
     def set_pod(self, pod: Pod) -> Joined:
         """Store a pod."""
         key = (pod.namespace, pod.name)
+        self.latest = max(self.latest, pod.created)
         old, left = self._pods.get(key), self.remove_pod(key)
         made, member, problem = self._made_from(pod), None, ""
         if made is not None:
