@@ -59,16 +59,7 @@ class Controller:
         # in the module's own folder, so that its go.sum counts
         built = self._built()
         built.parent.mkdir(exist_ok=True)
-        command: list[str | Path] = [
-            "go",
-            "build",
-            "-trimpath",
-            "-ldflags",
-            "-s -w",
-            "-o",
-            built,
-            self.package,
-        ]
+        command = ["go", "build", "-trimpath", "-ldflags", "-s -w", "-o", str(built), self.package]
         environment = os.environ | {"CGO_ENABLED": "0"}
         subprocess.run(command, cwd=self.module(), env=environment, check=True)
 

@@ -61,10 +61,10 @@ class ClusterState:
         """Take in that a node changed, came or went: what is used there counts again with it."""
         self._ledger.change_node(old, new)
 
-    def change_zones(self, _node: str, old: NodeZones | None, new: NodeZones | None) -> None:
+    def change_zones(self, node: str, old: NodeZones | None, new: NodeZones | None) -> None:
         """Take in what a node's zones have left, or that its report went."""
         if old != new:
-            self._ledger.change_zones(old, new)
+            self._ledger.change_zones(node, old, new)
 
     def set_pod(self, pod: Pod) -> None:
         """Take in that a pod came or changed, of the group that it names."""
@@ -158,6 +158,15 @@ class ClusterState:
             self._ledger.generation += 1
         if not self._ledger.is_fork:
             self.on_group(key, None)
+
+    @property
+    def releases(self) -> int:
+        """How often something in use was given back until now."""
+        return self._ledger.releases
+
+    def released_since(self, release: int) -> list[str] | None:
+        """Return the nodes where something was given back after a release; None: on any node."""
+        return self._ledger.released_since(release)
 
     def kind(self, amounts: Amounts) -> Amounts:
         """Return *amounts* with the place among `pods`, one object for all that are equal."""

@@ -43,6 +43,9 @@ class Ledger:
         self.changes = 0
         # changes of nodes, capacities of zones, settings and lasting pods
         self.generation = 0
+        self.releases = 0  # times that something was given back
+        self._released: dict[str, int] = {}  # node -> the latest of these, in their order
+        self._released_anywhere = 0  # the latest of an assignment that names no host
         self.closed: frozenset[str] = frozenset() if origin is None else origin.closed  # nodes
         self._settings = settings
         self._view = view
@@ -85,6 +88,22 @@ class Ledger:
         """Return the number of changes that invalidate this ledger."""
         return origin.changes
 
+    def released_since(self, release: int) -> list[str] | None:
+        """Return the nodes where something was given back after a release; None: on any node."""
+        if release < self._released_anywhere:
+            return None
+        found = []
+        for name, number in reversed(self._released.items()):
+            if number <= release:
+                break
+            found.append(name)
+        return found
+
+    def _release(self, node: str) -> None:
+        self.releases += 1
+        self._released.pop(node, None)
+        self._released[node] = self.releases
+
     def configure(self, settings: ClusterSettings) -> None:
         """Go on with other settings: what is used where stays, topologies are made anew."""
         self.changes += 1
@@ -106,12 +125,13 @@ class Ledger:
             if not spread.change(old, new):
                 del self._spreads[keys]
 
-    def change_zones(self, old: NodeZones | None, new: NodeZones | None) -> None:
+    def change_zones(self, node: str, old: NodeZones | None, new: NodeZones | None) -> None:
         """Take in that a node's zones changed, came or went."""
         assert not self.is_fork
         self.changes += 1
         if old is None or new is None or old.without_usage() != new.without_usage():
             self.generation += 1
+        self._release(node)
         if new is None:
             self._drop_zone_trees()
             return
@@ -121,6 +141,8 @@ class Ledger:
 
     def use(self, node: str, amounts: Amounts, times: int) -> None:
         """Take what a pod requests off its node *times* times."""
+        if times < 0:
+            self._release(node)
         used = self._used.get(node)
         if used is None:
             used = self._used[node] = {}
@@ -153,6 +175,13 @@ class Ledger:
 
     def assume(self, usages: Collection[Usage], times: int) -> None:
         """Take what assignments use off their places *times* times."""
+        for usage in usages if times < 0 else ():
+            if usage.levels[0] == HOSTNAME:
+                for node in self._view.on_host(usage.values[0]):
+                    self._release(node.name)
+            else:
+                self.releases += 1
+                self._released_anywhere = self.releases
 
         def count(tree: Tree | SpreadTree) -> None:
             for usage in usages:

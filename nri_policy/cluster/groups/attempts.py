@@ -147,7 +147,7 @@ class Attempts:
         self._zones.expire()
         if self._zones.freed != self._freed:
             self._freed = self._zones.freed
-            self.queue.note_change()
+            self.waiting.note_freed_zones()
 
     def place(self, key: Key) -> Iterator[Write]:
         """Try to place a group of the queue, or what it has lost."""

@@ -372,7 +372,7 @@ class Controller:
             return writes
         self._set_aside()
         self.attempts.waiting.begin_round()
-        for key in self.queue.due():
+        for key in self.attempts.waiting.worth_trying(self.queue.due()):
             writes += self._guard(key, self.attempts.place(key))
         return writes
 

@@ -104,6 +104,10 @@ class Queue:
         tried = self._change
         self._update(key, tried=tried, refused=True, final=final, hopeless=hopeless, holds=holds)
 
+    def note_lasting_refusal(self, key: Key) -> None:
+        """Record that the latest refusal of a group still holds."""
+        self._update(key, tried=self._change)
+
     def bar(self, key: Key) -> None:
         """Reserve no hosts for a group until nodes or lasting pods change."""
         self._update(key, barred=True)
@@ -129,6 +133,10 @@ class Queue:
     def change(self) -> int:
         """The number of the latest change that could make a group fit."""
         return self._change
+
+    def was_tried(self, key: Key) -> bool:
+        """Whether a group was tried as it is now."""
+        return self._groups[key].waits().tried >= 0
 
     def rank(self, key: Key) -> Rank:
         """Return the rank of a group that waits."""

@@ -8,7 +8,7 @@ attempt.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 
 import msgspec
 from msgspec.structs import replace
@@ -21,6 +21,7 @@ from nri_policy.cluster.engine.reservation import (
     place_of,
 )
 from nri_policy.cluster.engine.room import count_fitting, pods_of
+from nri_policy.cluster.groups.known_refusals import KnownRefusals
 from nri_policy.cluster.groups.queue import MAX_PAUSE, Queue
 from nri_policy.cluster.groups.record import NONE, Rank, Reservation
 from nri_policy.cluster.groups.table import GroupTable
@@ -57,6 +58,7 @@ class WaitingGroups:
         self._lacks: dict[object, str | None] = {}  # see `Reservations.find_lack`, by shape
         self._hopeless: dict[bytes, GroupStatus] = {}  # what came of those that fit nowhere
         self._refused: dict[bytes, GroupStatus] = {}  # refusals in this round, by shape
+        self._known = KnownRefusals(engine)
         self._refused_without: frozenset[str] = frozenset()  # these hosts
         self._counted: dict[tuple[frozenset[str], bytes], GroupStatus] = {}  # see `count_by_zones`
         self._trial, self._trial_without = engine, frozenset[str]()  # see `_without`
@@ -212,6 +214,29 @@ class WaitingGroups:
         self._refused = dict(self._hopeless)
         self._counted.clear()
 
+    def worth_trying(self, keys: Iterable[Key]) -> Iterator[Key]:
+        """Yield those of *keys* that may fit now, of groups in the queue's order.
+
+        Holders are always tried, and once when their hold ended, so that their status says it. With
+        preemption, other groups may have come that can leave: all are tried.
+        """
+        preemption = self._engine.settings.groups.preemption
+        for key in keys:
+            if (
+                preemption
+                or key in self._groups.holding
+                or not self.queue.was_tried(key)
+                or not self._known.hold_for(key, self._aside(key))
+            ):
+                yield key
+            else:
+                self.queue.note_lasting_refusal(key)
+
+    def note_freed_zones(self) -> None:
+        """React to promised places in zones that are free again."""
+        self._known.clear()
+        self.queue.note_change()
+
     def place(
         self,
         key: Key,
@@ -236,12 +261,13 @@ class WaitingGroups:
         if aside != self._refused_without:
             self._refused_without, self._refused = aside, dict(self._hopeless)
         shape = _shape(group)
-        refused = self._refused.get(shape)
-        if refused is not None:
-            return refused
-        found = engine.place(group, failures, more)
+        found = self._refused.get(shape) or engine.place(group, failures, more)
         if not found.assignments:
             self._refused[shape] = found
+        if found.assignments or key in self._groups.holding:
+            self._known.remove(key)
+        else:
+            self._known.add(key, group, aside)
         return self._seen(key, found)
 
     def count_by_zones(self, key: Key, group: PlacementGroup) -> GroupStatus:
@@ -350,6 +376,7 @@ class WaitingGroups:
     def _see_change(self) -> None:
         self._generation = self._engine.generation
         self._checked = False
+        self._known.clear()
         self._lacks.clear()
         self._hopeless.clear()
         self.queue.note_new_cluster()

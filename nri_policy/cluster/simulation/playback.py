@@ -369,7 +369,7 @@ class Simulation:
             self._look = look
             self._look_at(look)
         self._waiting.begin_round()
-        for key in queue.all_due():
+        for key in self._waiting.worth_trying(queue.all_due()):
             if self._groups[key].status.unhealthy_nodes:
                 self._replace(key)
                 continue

@@ -18,7 +18,7 @@ from nri_policy.cluster.objects.zone import NodeZones, Zone, read_zones
 from nri_policy.cluster.view import Cluster
 from tests.unit.cluster.engine.test_preemption import RACK, cluster, engine
 from tests.unit.cluster.test_below_host import zone
-from tests.unit.cluster.written import group, node, pod, pod_set, pod_spec
+from tests.unit.cluster.written import group, node, pod, pod_set, pod_spec, settings
 
 
 def test_a_group_that_cannot_be_counted_leaves_all_as_it_was(
@@ -116,3 +116,36 @@ def test_what_a_report_says_of_pods_changes_no_empty_cluster(name: str, changes:
     emptied = engine.without_usage()
     cluster.set_zones(after)
     assert emptied.is_up_to_date() != changes
+
+
+def test_the_nodes_of_what_ended_are_released_the_latest_first() -> None:
+    made = engine(group(pod_set(4, RACK), name="g"))
+    began = made.releases
+    assert made.released_since(began) == []
+    for name, host in (("p", "a1"), ("q", "b1"), ("r", "a1")):
+        made.set_pod(read_pod(pod(name, host, cpu=1), ""))
+    assert made.released_since(began) == [], "pods came, none ended"
+    for name in "pqr":
+        made.remove_pod("default", name)
+    assert made.released_since(began) == ["a1", "b1"]
+    assert made.released_since(made.releases) == []
+    made.fork().occupy("b1", made.kind({"cpu": 1000}), -1)
+    assert made.released_since(began) == ["a1", "b1"], "a fork releases nothing here"
+
+
+def test_the_end_of_a_group_releases_its_hosts_or_any_without_hosts_as_leaves() -> None:
+    made = engine(group(pod_set(4, RACK), name="g"))
+    asked = read_group(group(pod_set(2, RACK), name="new"))
+    placed = msgspec.structs.replace(asked, status=made.place(asked))
+    hosts = {each.values[-1] for one in placed.status.assignments for each in one.domains}
+    made.set_group(placed)
+    began = made.releases
+    made.remove_group("default", "new")
+    assert {*(made.released_since(began) or ())} == hosts
+    racks = Engine(read_settings(settings("rack")), made.view)
+    asked = read_group(group(pod_set(2, RACK), name="new"))
+    placed = msgspec.structs.replace(asked, status=racks.place(asked))
+    racks.set_group(placed)
+    began = racks.releases
+    racks.remove_group("default", "new")
+    assert racks.released_since(began) is None

@@ -63,7 +63,7 @@ class Racks:
         found = {}
         self.waiting.hold(now, self.groups.__getitem__)
         self.waiting.begin_round()
-        for key in self.waiting.queue.due():
+        for key in self.waiting.worth_trying(self.waiting.queue.due()):
             asked = self.groups[key]
             status = self.waiting.place(key, asked)
             if status.assignments:
@@ -298,7 +298,8 @@ def test_who_would_not_fit_into_an_empty_cluster_is_tried_again_only_in_another_
     racks.wait("full", rack(8), since=1.0)
     assert racks.step(2.0) == {}
     monkeypatch.setattr(Engine, "place", counted)
-    racks.waiting.queue.note_change()
+    racks.run("brief", "h0", 1)
+    racks.end("brief")
     assert racks.step(3.0) == {}
     assert tried == ["full"]
     racks.set_node("h2")

@@ -1,0 +1,112 @@
+"""Refusals that still hold: nothing freed since has room for even one pod of the request.
+
+Known are groups of one pod set whose places depend on free amounts alone. The engine decides these
+exactly, so that less free room never helps them, and where fewer pods do not fit, more do not.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+
+import msgspec
+from msgspec import Struct
+from msgspec.structs import replace
+
+from nri_policy.cluster.engine.engine import Engine
+from nri_policy.cluster.objects.group import PlacementGroup
+from nri_policy.cluster.objects.metadata import Key
+from nri_policy.cluster.objects.request import Unit, exclusive_of, together_of, units
+from nri_policy.cluster.objects.settings import ZONE_LEVEL
+
+MAX_KNOWN = 10_000  # groups and requests; then all are tried again
+
+_Request = tuple[frozenset[str], bytes]  # without which hosts, and all but its number of pods
+
+
+class _Refused(Struct):
+    unit: Unit
+    pods: int  # the fewest that were refused
+    release: int  # no host released until then has room for a pod
+
+
+class KnownRefusals:
+    """Which groups still do not fit, without another attempt."""
+
+    def __init__(self, engine: Engine) -> None:
+        self._engine = engine
+        self._asked: dict[Key, tuple[bytes, int]] = {}  # the requests of refused groups
+        self._refused: dict[_Request, _Refused] = {}
+        self._checked = -1  # the release up to which `_holding` is valid
+        self._holding: dict[_Request, bool] = {}
+
+    def add(self, key: Key, group: PlacementGroup, aside: frozenset[str]) -> None:
+        """Take in that *group* was refused without the hosts that are set *aside*."""
+        if len(self._asked) >= MAX_KNOWN or len(self._refused) >= MAX_KNOWN:
+            self.clear()
+        unit = self._only_unit(key, group)
+        if unit is None:
+            self._asked.pop(key, None)
+            return
+        pods = unit.workers.count
+        request = aside, msgspec.json.encode(replace(unit.workers, name="", count=0))
+        self._asked[key] = request[1], pods
+        known = self._refused.get(request)
+        if known is None or pods < known.pods or not self._still_holds(request, known):
+            self._refused[request] = _Refused(unit, pods, self._engine.releases)
+            self._holding.pop(request, None)
+
+    def remove(self, key: Key) -> None:
+        """Forget a group that was placed."""
+        self._asked.pop(key, None)
+
+    def clear(self) -> None:
+        """Forget all refusals: what hosts have in all changed, or what their zones have left."""
+        self._asked.clear()
+        self._refused.clear()
+        self._holding.clear()
+
+    def hold_for(self, key: Key, aside: frozenset[str]) -> bool:
+        """Whether a group that was refused would be refused again, without the hosts *aside*."""
+        asked = self._asked.get(key)
+        if asked is None:
+            return False
+        request = aside, asked[0]
+        known = self._refused.get(request)
+        return known is not None and known.pods <= asked[1] and self._still_holds(request, known)
+
+    def _only_unit(self, key: Key, group: PlacementGroup) -> Unit | None:
+        """Return what is placed of a group whose places depend on free amounts alone."""
+        if exclusive_of(group.pod_sets) is not None or together_of(group) is not None:
+            return None
+        found = [unit for unit in units(group) if unit.workers.count]
+        if len(found) != 1 or found[0].leader is not None or self._engine.running_of(key):
+            return None
+        request = found[0].workers.request
+        named = () if request is None else (request.required, request.preferred)
+        slices = () if request is None else (each.level for each in request.slices)
+        below = any(level and level.startswith(ZONE_LEVEL) for level in (*named, *slices))
+        return None if below else found[0]
+
+    def _still_holds(self, request: _Request, known: _Refused) -> bool:
+        if self._checked != self._engine.releases:
+            self._checked = self._engine.releases
+            self._holding.clear()
+        holds = self._holding.get(request)
+        if holds is None:
+            released = self._engine.released_since(known.release)
+            holds = released is not None and not self._has_room(known.unit, released, request[0])
+            if holds:
+                known.release = self._checked
+            self._holding[request] = holds
+        return holds
+
+    def _has_room(self, unit: Unit, hosts: Collection[str], aside: Collection[str]) -> bool:
+        """Whether one of *hosts* has room for a pod, by its amounts in all."""
+        tree, kind = self._engine.tree_of(unit), self._engine.kind_of(unit.workers)
+        for host in hosts:
+            leaf = None if host in aside else tree.leaf_of(host)
+            if leaf is not None:
+                room = tree.rows.room(leaf)
+                if all(room.get(name, 0) >= amount for name, amount in kind.items()):
+                    return True
+        return False

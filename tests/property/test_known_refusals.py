@@ -1,0 +1,88 @@
+"""Groups that are known to find no room are passed over: the others get the same places."""
+
+from __future__ import annotations
+
+import random
+
+from nri_policy.cluster.objects.group import (
+    PlacementGroup,
+    PlacementRequest,
+    PodSet,
+    Slice,
+)
+from nri_policy.cluster.objects.metadata import Key
+from nri_policy.cluster.objects.node import HOSTNAME
+from nri_policy.cluster.objects.settings import read_settings
+from nri_policy.cluster.objects.snapshot import read_snapshot
+from nri_policy.cluster.offline import cluster_of, engine_of
+from nri_policy.cluster.simulation import synthetic
+from nri_policy.cluster.simulation.playback import Simulation
+from nri_policy.cluster.simulation.steps import Step
+from tests.property.seeds import seeds
+from tests.property.test_cluster import template
+
+CLUSTERS = ("rack:3 host:4 cpu:16", "rack:2 host:3 cpu:16 memory:64Gi socket:1 numa:2")
+JOBS = 120
+Places = list[tuple[Key, tuple[tuple[str, int], ...]]]
+
+
+def draw_group(chance: random.Random, number: int, levels: list[str]) -> PlacementGroup:
+    rack = levels[0]
+    request = chance.choice(
+        [
+            PlacementRequest(required=rack),
+            PlacementRequest(required=rack),
+            PlacementRequest(preferred=rack),
+            PlacementRequest(unconstrained=True),
+            PlacementRequest(required=HOSTNAME),
+            PlacementRequest(required=rack, slices=[Slice(HOSTNAME, 2)]),
+            PlacementRequest(spread_over=[rack]),
+            PlacementRequest(unconstrained=True, max_per_host=1),
+            PlacementRequest(exclusive=rack),
+        ]
+    )
+    count = 2 * chance.randint(1, 4) if request.slices else chance.randint(1, 8)
+    main = PodSet("main", count, template(chance.choice([2, 4, 8, 16])), request=request)
+    other = PodSet("other", chance.randint(1, 3), template(chance.choice([1, 8])))
+    pod_sets = (main, other) if chance.random() < 0.2 else (main,)
+    priority = chance.choice([0, 0, 0, 1])
+    return PlacementGroup("default", f"g{number:03}", pod_sets, priority=priority)
+
+
+def play(seed: int, *, all_tried: bool) -> Places:
+    """Return which groups got which places, in order."""
+    chance = random.Random(seed)
+    made = synthetic.make(chance.choice(CLUSTERS))
+    settings, snapshot = read_settings(made.settings), read_snapshot(made.cluster)
+    cluster = cluster_of(snapshot)
+    engine = engine_of(snapshot, settings, cluster)
+    found: Places = []
+
+    def note(key: Key, group: PlacementGroup | None) -> None:
+        placed = [] if group is None else group.status.assignments
+        found.append(
+            (key, tuple((one.values[-1], one.count) for each in placed for one in each.domains))
+        )
+
+    engine.on_group = note
+    simulation = Simulation(engine, cluster, snapshot.classes)
+    if all_tried:
+        simulation._waiting.worth_trying = iter  # type: ignore[method-assign, assignment]
+    hosts, failed = sorted(engine.nodes), list[str]()
+    for number in range(JOBS):
+        group = draw_group(chance, number, settings.topologies[0].levels)
+        simulation.submit(group, chance.expovariate(1 / 400), "job")
+        simulation.play(Step(advance=f"{chance.expovariate(1 / 100):.0f}s"))
+        if chance.random() < 0.05:
+            if failed:
+                simulation.play(Step(recover=[failed.pop()]))
+            else:
+                failed.append(chance.choice(hosts))
+                simulation.play(Step(fail=[*failed]))
+    simulation.end()
+    return found
+
+
+@seeds(6)
+def test_what_is_passed_over_changes_no_placement(seed: int) -> None:
+    assert play(seed, all_tried=False) == play(seed, all_tried=True)
