@@ -173,7 +173,14 @@ class Reservations:
             open_ = [name for name in names if name not in chosen and name not in closed]
             fitting = [name for name in open_ if empty.pods(name)]
             fitting.sort(key=lambda name: (name not in kept, *now.order(name)))
-            some = _fewest(fitting, lambda names: self._hold([*chosen, *names], group))
+            pods = {name: empty.pods(name) for name in (*chosen, *fitting)}
+
+            def hold(names: Sequence[str], pods: Mapping[str, int] = pods) -> bool:
+                names = [*chosen, *names]
+                most = sum(pods[name] for name in names)
+                return most >= unit.workers.count and self._hold(names, group)
+
+            some = _fewest(fitting, hold)
             if some is not None:
                 return [*chosen, *some]
         return None
