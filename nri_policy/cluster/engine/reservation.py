@@ -18,6 +18,7 @@ from itertools import groupby
 from operator import itemgetter
 from types import MappingProxyType
 
+import msgspec
 from msgspec import Struct
 from msgspec.structs import replace
 
@@ -45,6 +46,8 @@ from nri_policy.cluster.objects.request import (
 from nri_policy.cluster.objects.settings import ZONE_LEVEL
 from nri_policy.foundation.wording import counted
 
+MAX_HELD = 1000  # requests on hosts of which it is remembered whether they hold them
+
 _NONE: Mapping[str, int] = MappingProxyType({})
 _BESIDE = "fits nowhere beside what stays"
 
@@ -54,6 +57,7 @@ class _Emptied(Struct, frozen=True):
 
     engine: Engine
     staying: Mapping[str, Mapping[Key, PlacementGroup]]  # by node, the groups that do
+    held: dict[tuple[bytes, frozenset[str]], bool]  # whether hosts alone hold a request
 
 
 class Reservations:
@@ -114,7 +118,7 @@ class Reservations:
             for each in groups:
                 for node in hosts_named(each.status, self._engine):
                     at.setdefault(node, {})[each.namespace, each.name] = each
-            found = self._emptied[priority] = _Emptied(self._engine.emptied(groups), at)
+            found = self._emptied[priority] = _Emptied(self._engine.emptied(groups), at, {})
         return found
 
     def _short_hosts(self, group: PlacementGroup) -> str:
@@ -221,7 +225,16 @@ class Reservations:
         self, names: Collection[str], group: PlacementGroup, more: Mapping[str, int] = _NONE
     ) -> bool:
         """Whether these hosts alone could hold *group*, or what it lacks, as `choose` has it."""
-        return bool(self._place_on(names, group, more).assignments)
+        if group.status.assignments:
+            return bool(self._place_on(names, group, more).assignments)
+        held = self._emptied_for(group).held
+        key = msgspec.json.encode((group.pod_sets, group.together)), frozenset(names)
+        found = held.get(key)
+        if found is None:
+            if len(held) >= MAX_HELD:
+                held.clear()
+            found = held[key] = bool(self._place_on(names, group, more).assignments)
+        return found
 
     def _place_on(
         self, names: Collection[str], group: PlacementGroup, more: Mapping[str, int]
