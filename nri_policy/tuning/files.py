@@ -7,6 +7,7 @@ as the kernel's lists, schemata in one order, everything else without blanks aro
 from __future__ import annotations
 
 import errno
+import logging
 import os
 from pathlib import Path
 from typing import Protocol
@@ -31,6 +32,7 @@ _REFUSALS = (errno.EINVAL, errno.ERANGE, errno.ENOSPC)  # the last: no group of 
 # What a write of a managed interrupt's affinity gives: by the kernel's version, by the rights of
 # the process, and on a read-only mount (classes.md §3).
 _NOT_MOVABLE = (errno.EPERM, errno.EIO, errno.EACCES, errno.EROFS)
+log = logging.getLogger(__name__)
 
 
 class Files(Protocol):
@@ -91,7 +93,9 @@ class KernelFiles:
             if schemata:
                 self.store(path, f"{schemata}\n")
             else:
+                tasks = len((path.parent / "tasks").read_text().split())
                 self.remove_group(path.parent)
+                log.info("group-removed", extra={"group": path.parent.name, "tasks": tasks})
         except OSError as error:
             if made and path.exists():
                 self.remove_group(path.parent)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 from collections.abc import Callable, Coroutine
 from contextlib import AbstractAsyncContextManager
 from pathlib import Path
@@ -70,7 +71,9 @@ def run(test: Callable[[], Coroutine[None, None, None]]) -> None:
     asyncio.run(asyncio.wait_for(test(), HANGS))
 
 
-def test_groups_are_made_for_classes_and_removed_with_them(host: Host) -> None:
+def test_groups_are_made_for_classes_and_removed_with_them(
+    host: Host, caplog: pytest.LogCaptureFixture
+) -> None:
     host.resctrl.mkdir("theirs")  # the peer removes such a group
 
     async def test() -> None:
@@ -90,9 +93,13 @@ def test_groups_are_made_for_classes_and_removed_with_them(host: Host) -> None:
             assert process is not None
             assert process.rdt_group == "gold"
             host.resctrl.tasks = {7: "gold"}
-            link.release()
+            (host.resctrl.top / "gold/tasks").write_text("7\n")
+            with caplog.at_level(logging.INFO):
+                link.release()
             assert host.schemata().keys() == {"theirs"}
             assert host.resctrl.tasks == {7: ""}
+            fields = [each.__dict__ for each in caplog.records if each.msg == "group-removed"]
+            assert {each["group"]: each["tasks"] for each in fields} == {"gold": 1, "bronze": 0}
 
     run(test)
 
