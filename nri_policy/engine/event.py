@@ -51,7 +51,7 @@ class Resized(Struct, frozen=True, kw_only=True, tag="resized"):
     container_id: str
     resources: Resources
     certain: bool = True
-    pod: Resources | None = None  # of all containers of its pod from now on; None: as before
+    pod: Resources | None = None  # new amounts of the whole pod; None: unchanged
 
 
 class Described(Struct, frozen=True, kw_only=True, tag="described"):

@@ -31,7 +31,7 @@ class Grant(Struct, frozen=True, kw_only=True, omit_defaults=True):
     mems: CPUSet  # node ids
     home: int | None = None  # the pool that it was first moved up from, and returns to
     returned: bool = False  # it has returned once, and stays after the next move
-    tenant: bool = False  # it is in its pod's room, which books the CPUs (§3.3)
+    tenant: bool = False  # the pod's room books the CPUs (§3.3)
     rest: CPUSet = EMPTY  # CPUs of the room that a tenant shares with other tenants
     claimed: CPUSet = EMPTY  # CPUs of the claims that it uses, which hold them (dra.md §2.3)
     # of a room: slices of ended containers, by name; a restarted container gets its slice back
@@ -117,8 +117,8 @@ class Decision(Struct, frozen=True, kw_only=True):
     container_id: str | None = None  # the container asked about
     grant: Grant | None = None
     placement: Placement | None = None
-    classes: Classes | None = None  # of the container asked about, if it is in any
-    # of other containers: by pool, each in order of placement, then those that moved
+    classes: Classes | None = None  # of this container; None: no class
+    # updates of other containers: sharers by pool, in order of placement, then moved containers
     changes: Changes = {}
     moved: tuple[Moved, ...] = ()  # others, to another pool
     explanation: Explanation | None = None

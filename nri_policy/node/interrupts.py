@@ -61,7 +61,7 @@ def list_devices(view: NodeView) -> set[str]:
 def _list_owners(view: NodeView, of_devices: Mapping[str, frozenset[int]]) -> list[Owner]:
     """Return the containers with exclusive CPUs, and resource claims; none if CPUs are not set.
 
-    *of_devices* has the interrupts of devices by their folders in sysfs.
+    *of_devices* maps a device's folder in sysfs to its interrupts.
     """
     if not view.layout.settings.pin_cpu:
         return []

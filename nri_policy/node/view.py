@@ -47,8 +47,8 @@ class Holding(Struct, frozen=True, kw_only=True):
     interrupts: InterruptChoice | None = None  # which ones its exclusive CPUs claim and mask
     home: str | None = None  # the pool that it was moved up from and will return to
     unthrottled: bool = False  # without a CFS quota, because its CPUs are exclusive
-    room: CPUSet | None = None  # the CPUs of its pod's room, if it is in one
-    partition: Partition | None = None  # the kernel partition that it is to be
+    room: CPUSet | None = None  # the CPUs of its pod's room; None: no room
+    partition: Partition | None = None  # the kernel partition that is due
     decided_only: tuple[str, ...] = ()  # decided but not set, by the settings: cpus, mems
 
 
@@ -77,7 +77,7 @@ class NodeView(Struct, frozen=True, kw_only=True):
     resizing: Mapping[str, Resizing]  # unfinished resizes, by container id
     # containers on pmem alone -> when they get dram, seconds since the epoch; None: not started
     cold: Mapping[str, float | None]
-    classes: Mapping[str, Classes]  # by id of the container; without those in no class
+    classes: Mapping[str, Classes]  # by container id; containers without a class are left out
     equipment: Equipment
     free: CPUSet  # sharable CPUs that are not exclusive
     free_isolated: CPUSet
@@ -89,7 +89,7 @@ class NodeView(Struct, frozen=True, kw_only=True):
     def changed_since(self, mark: object) -> Collection[str] | None:
         """Return the ids of holders that changed since the view with this mark.
 
-        None if *mark* is neither of this view nor of the one before it.
+        None if *mark* belongs to neither this view nor the previous view.
         """
         touched = self.touched
         if mark is touched.mark:
@@ -172,7 +172,7 @@ class NodeView(Struct, frozen=True, kw_only=True):
         )
 
     def classes_of(self, placed: Placed) -> Classes | None:
-        """Return a container's classes, with that of its exclusive CPUs; None: it is in none."""
+        """Return a container's classes, with the class of its exclusive CPUs; None: no class."""
         classes = self.classes.get(placed.container.id)
         if not placed.grant.own:
             return classes

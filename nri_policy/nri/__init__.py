@@ -4,7 +4,7 @@ Others import from these modules:
 
 | module | what it has |
 |---|---|
-| `errors` | errors of the wire by who is at fault, statuses of requests |
+| `errors` | errors of the wire by the side at fault, statuses of requests |
 | `grpc_service` | the Plugin service over gRPC, for runtimes and tools that do not speak ttrpc |
 | `mux` | two logical connections over one socket, without I/O |
 | `plugin` | the methods behind the RPCs, and the call they run for |

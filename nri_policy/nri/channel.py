@@ -1,8 +1,8 @@
 """One NRI socket on asyncio, for either side.
 
 Taking bytes in only demultiplexes: no handler runs in it, so answers to calls of ours get through
-while a request is handled. Each message is written at once, so messages never mix. A peer that does
-not read what it is sent is not read from either.
+while a request is handled. Each message is written at once, so messages never mix. While
+a peer reads none of our messages, we read none of its messages.
 """
 
 from __future__ import annotations

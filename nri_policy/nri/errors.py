@@ -1,4 +1,4 @@
-"""What can go wrong on the wire, split by who is at fault, and the statuses of single requests."""
+"""Errors of the wire, split by the side at fault, and the statuses of single requests."""
 
 from __future__ import annotations
 

@@ -33,10 +33,10 @@ class Plugin(Protocol):
     """
 
     def begin(self, call: Call) -> None:
-        """Hear which request the next method runs for: its turn has come."""
+        """Note the request that the next method runs for."""
 
     def end(self) -> None:
-        """Hear that this method has ended."""
+        """Note that this method has ended."""
 
     async def configure(self, request: ConfigureRequest, runtime: Runtime) -> None:
         """Take note of the runtime that a new connection leads to."""
@@ -47,13 +47,13 @@ class Plugin(Protocol):
         """Take the runtime's pods and containers for the truth; return changes of the latter."""
 
     async def run_pod_sandbox(self, pod: PodSandbox) -> None:
-        """Hear of a new pod."""
+        """Handle a new pod."""
 
     async def update_pod_sandbox(self, request: UpdatePodSandboxRequest) -> None:
-        """Hear what a resized pod asks for in all, or refuse it; newer runtimes only."""
+        """Handle the new amounts of a resized pod, or refuse them; newer runtimes only."""
 
     async def stop_pod_sandbox(self, pod: PodSandbox) -> None:
-        """Hear of a pod's end."""
+        """Handle a pod's end."""
 
     async def remove_pod_sandbox(self, pod: PodSandbox) -> None:
         """Forget a pod."""
@@ -64,13 +64,13 @@ class Plugin(Protocol):
         """Return the adjustment of a container to be, and updates of others."""
 
     async def post_create_container(self, pod: PodSandbox, container: Container) -> None:
-        """Hear that the runtime has created a container, and takes updates of it from now on."""
+        """Handle that a container is created: from now on the runtime accepts updates of it."""
 
     async def start_container(self, pod: PodSandbox, container: Container) -> None:
-        """Hear that a container is about to start."""
+        """Handle that a container is about to start."""
 
     async def post_start_container(self, pod: PodSandbox, container: Container) -> None:
-        """Hear that a container runs."""
+        """Handle that a container runs."""
 
     async def update_container(
         self, pod: PodSandbox, container: Container, resources: LinuxResources
@@ -78,7 +78,7 @@ class Plugin(Protocol):
         """Return updates of a container that *resources* are asked for, and of others."""
 
     async def post_update_container(self, pod: PodSandbox, container: Container) -> None:
-        """Hear that a container was updated as answered; of one that is refused nothing comes."""
+        """Handle that an update was applied as answered; refused updates have no such event."""
 
     async def stop_container(self, pod: PodSandbox, container: Container) -> StopContainerResponse:
         """Release a container; return updates of others."""
@@ -87,7 +87,7 @@ class Plugin(Protocol):
         """Forget a container."""
 
     async def disconnected(self) -> None:
-        """Hear that the runtime that configured us is gone, and its last request handled."""
+        """Handle the loss of the runtime that configured us; its last request is handled."""
 
     def late(self, method: str, request: Message) -> Message | None:
         """Return a safe answer to a request that has used 80 % of its time, or None to go on.
@@ -120,7 +120,7 @@ class Call(Struct, kw_only=True):
     """The request that a plugin's method is run for."""
 
     method: str
-    came: float  # by `clock`, in seconds: it was not here before
+    came: float  # by `clock`, in seconds: the earliest time at which it can have arrived
     received: float  # by `clock`: when it was read
     deadline: float  # by `clock`; infinite if the caller set no limit
     clock: Callable[[], float]

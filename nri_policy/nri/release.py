@@ -42,7 +42,7 @@ class Release(Struct, frozen=True, kw_only=True):
     def of(cls, name: str, version: str, nri_version: Version | None = None) -> Self:
         """Return a release by the words it uses for itself; its NRI is looked up unless given.
 
-        Raises ValueError for one that there is not.
+        Raises ValueError for an unknown release.
         """
         number = Version.parse(version)
         if number is None:
@@ -76,7 +76,7 @@ class Release(Struct, frozen=True, kw_only=True):
 
     @property
     def tells_failed_creations(self) -> bool:
-        """True if plugins hear the end of a container whose creation fails after their answer."""
+        """True if plugins get the end of a container whose creation fails after their answer."""
         return self.name == "containerd"
 
     @property

@@ -1,7 +1,7 @@
 """The requests of one connection, each in a task of its own until it is answered.
 
-They take their turns in the order in which they came. An answer can be of a method that goes on: by
-then it is no request any more, and outlives the connection.
+Requests are handled in order of arrival. A method can go on after its answer: it is no request any
+more then, and outlives the connection.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from functools import partial
 from nri_policy.nri.connection import SERVICES
 from nri_policy.nri.errors import CallRefused, Code
 from nri_policy.nri.mux import Conn
-from nri_policy.nri.service import Hear, Service
+from nri_policy.nri.service import Respond, Service
 from nri_policy.nri.ttrpc import Request
 
 log = logging.getLogger(__name__)
@@ -51,7 +51,7 @@ class Requests:
         self._patience = patience
         self._stop_doubting: Callable[[], None] | None = None
 
-    def take(self, request: Request, received: float, answer: Hear) -> None:
+    def take(self, request: Request, received: float, answer: Respond) -> None:
         """Begin to handle a request; *answer* is called with what comes of it."""
         if self._finishing:
             return
@@ -77,7 +77,7 @@ class Requests:
         if not self.unanswered and not self.finished.done():
             self.finished.set_result(None)
 
-    def _answered(self, stream: int, answer: Hear, outcome: bytes | CallRefused) -> None:
+    def _answered(self, stream: int, answer: Respond, outcome: bytes | CallRefused) -> None:
         del self.unanswered[stream]
         answer(outcome)
         trouble, doubt = self.service.trouble, self.service.doubt

@@ -96,7 +96,7 @@ class RequestResult(StrEnum):
 
 
 Turn = AbstractAsyncContextManager[None]  # what to enter for a method to run; again and again
-Hear = Callable[[bytes | CallRefused], None]  # an answer: the response, or a status instead
+Respond = Callable[[bytes | CallRefused], None]  # sends the response, or a status instead
 # a method, what came of it, and after what seconds
 Observe = Callable[[str, RequestResult, float], None]
 
@@ -151,12 +151,14 @@ class Service:
         """
         answered: asyncio.Future[bytes | CallRefused] = asyncio.get_running_loop().create_future()
 
-        def hear(outcome: bytes | CallRefused) -> None:
+        def respond(outcome: bytes | CallRefused) -> None:
             if not answered.cancelled():
                 answered.set_result(outcome)
 
         serving = asyncio.create_task(
-            self.serve(method, payload, came=received, received=received, budget=budget, to=hear),
+            self.serve(
+                method, payload, came=received, received=received, budget=budget, to=respond
+            ),
             name=f"nri {method}",
         )
         try:
@@ -168,7 +170,7 @@ class Service:
             raise answer
         return answer
 
-    async def serve(  # noqa: PLR0913 - keywords: when, and for whom
+    async def serve(  # noqa: PLR0913 - keywords: times and the reply
         self,
         method: str,
         payload: bytes,
@@ -176,12 +178,12 @@ class Service:
         came: float,
         received: float,
         budget: float,
-        to: Hear,
+        to: Respond,
     ) -> None:
         """Handle a request with *budget* seconds, in a task of its own.
 
         It was read at *received*, and may have been here since it *came*.
-        The response, or the status to send instead, goes *to* who asked: when the method ends, or
+        The response, or the status to send instead, goes *to* the caller: when the method ends, or
         by the deadline without it, if that can be helped. A task that is cancelled sends nothing.
         """
         if method not in METHODS:
@@ -216,7 +218,7 @@ class Service:
         else:
             answer(outcome)
 
-    async def _outcome(self, call: Call, payload: bytes, answer: Hear) -> bytes | CallRefused:
+    async def _outcome(self, call: Call, payload: bytes, answer: Respond) -> bytes | CallRefused:
         """Return what a request comes to; *answer* what can be answered before, if it is late."""
         try:
             request = _decode(call.method, payload)
@@ -242,7 +244,7 @@ class Service:
         except Exception as error:  # noqa: BLE001 - the boundary: a bug must not end the session
             return _bug(call, error)
 
-    def _late(self, call: Call, request: Message, answer: Hear) -> None:
+    def _late(self, call: Call, request: Message, answer: Respond) -> None:
         """Answer without waiting for the method, if there is an answer that does no harm."""
         instead: bytes | CallRefused | None = None
         try:

@@ -1,9 +1,9 @@
 """A plugin's session with its runtime: connect, register, serve, and come back after a loss.
 
 Order of a connection: we call RegisterPlugin; the runtime calls Configure and Synchronize, maybe
-before it has answered that; then events. Each request has a task of its own, and they take their
-turns in the order in which they came. Whatever ends a connection ends in `disconnected` and a new
-attempt; only a socket inherited from the runtime cannot be opened again.
+before it has answered that; then events. Each request has a task of its own; requests are handled
+in order of arrival. Whatever ends a connection ends in `disconnected` and a new attempt; only a
+socket inherited from the runtime cannot be opened again.
 
 A registration costs: from the end of the old connection to the answer to Synchronize the node has
 no plugin. On a node without CPU time to spare that answer is late, and a further registration only
@@ -95,7 +95,7 @@ class Session:
         self._keep_out = keep_out
         self._delay = delay
         self._inherited = False
-        self.missing = asyncio.Event()  # set while nobody listens where a runtime should
+        self.missing = asyncio.Event()  # set while no runtime listens on the socket
         self._channel: Channel | None = None
         self._requests: Requests | None = None
         self._connected_at = 0.0

@@ -89,8 +89,8 @@ class Client:
     def receive_data(self, data: bytes) -> list[Response]:
         """Return the responses that *data* completes, in the order of arrival.
 
-        Raises RemoteProtocolError for what is not a response at all. A response to a call that
-        nobody waits for is returned like any other.
+        Raises RemoteProtocolError for a message that is no response. Responses to abandoned calls
+        are returned too.
         """
         return [
             _response(stream, body)

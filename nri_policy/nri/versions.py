@@ -1,7 +1,7 @@
 """Which NRI a runtime speaks, and what that means for a plugin.
 
-Owns the table of runtime releases and every question of the kind "does this runtime ...": nobody
-else compares versions. Where a version cannot be told, each answer is the one that is safe.
+Owns the table of runtime releases and every question of the kind "does this runtime ...": no other
+module compares versions. For an unknown version each property has its safe value.
 """
 
 from __future__ import annotations
@@ -107,7 +107,7 @@ _SHIPPED = {
     ],
 }
 
-# NRI tells its version itself since then: a runtime that does not is older, whatever its name says.
+# Newer NRIs announce their version: a runtime without one is older, whatever release it names.
 _MOST_UNTOLD = Version(0, 12, 0)
 
 SPOKEN = "v0.12.2"  # the newest NRI whose messages we know
@@ -142,7 +142,7 @@ class Runtime(Struct, frozen=True, kw_only=True):
 
     @property
     def events(self) -> Events:
-        """What to subscribe to: one bit that this runtime does not know and it drops the plugin."""
+        """The events to subscribe to: an unknown bit makes a runtime drop the plugin."""
         # 0.9.1 was never released: CRI-O 1.33 carries a snapshot of it with this event.
         if self._has(Version(0, 9, 1, released=False)):
             return LIFECYCLE | Events.UPDATE_POD_SANDBOX
@@ -244,7 +244,7 @@ def bundled_nri(name: str, release: Version) -> Version | None:
 
 
 def _assume_nri(name: str, version: str) -> Version | None:
-    """Return the NRI of a runtime that does not tell it."""
+    """Return the NRI version of a runtime that announces none."""
     release = Version.parse(version)
     nri = None if release is None else bundled_nri(name, release)
     return None if nri is None else min(nri, _MOST_UNTOLD)

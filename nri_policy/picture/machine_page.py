@@ -82,7 +82,7 @@ def _nodes(machine: MachineReport) -> Element:
 
 
 def _caches(caches: Sequence[Cache]) -> Element:
-    """Return one line for all caches that differ only in their CPUs."""
+    """Return one line for each group of caches that differ only by CPUs."""
     alike: dict[tuple[int, str, int], list[int]] = {}
     for cache in caches:
         kind = cache.level, cache.type, cache.size

@@ -30,7 +30,7 @@ class Occupant(Struct, frozen=True, kw_only=True):
     place: str = ""  # the pool, and the one that it made way from
     classes: str = ""  # their names, of scheduling and of block I/O
     room: CPUSet = EMPTY  # the CPUs of its pod's room
-    partition: str = ""  # the kind of its kernel partition, if it is to be one
+    partition: str = ""  # the kind of its kernel partition; empty: no partition
     change: str = ""  # since the earlier scene, in a few words
 
     @property

@@ -16,7 +16,7 @@ from nri_policy.picture.scene import Scene, headline
 from nri_policy.picture.svg import HEADINGS, Strip, cells, figure
 from nri_policy.picture.svg_parts import swatch
 
-_LONGEST = 24  # characters of a word that is not broken
+_LONGEST = 24  # characters of a word without a line break
 _LONGEST_LIST = 16  # characters of a list of CPUs without a break: they fit in `.cpus`
 _LONGEST_PROBLEM = 160
 _NARROW = 340  # pixels: the picture for a phone

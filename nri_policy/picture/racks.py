@@ -104,7 +104,7 @@ def figure(
 ) -> Element:
     """Return the pictures for a page, for a screen and for a phone; ids begin with *prefix*.
 
-    *touched* are hosts that always count as touched: those of other moments.
+    *touched* are hosts that other moments touch: they count as touched here too.
     """
     sheets = [
         Sheet(each.width, each.height, each.margin, f"{each.prefix}{prefix}")

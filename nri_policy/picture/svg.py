@@ -37,7 +37,7 @@ class Strip(Struct, frozen=True, kw_only=True):
 
     heading: str
     problems: tuple[str, ...] = ()
-    scene: Scene | None  # None while nothing is placed by anybody
+    scene: Scene | None  # None before the first placement
 
 
 def document(strips: Sequence[Strip]) -> str:
@@ -51,7 +51,7 @@ def document(strips: Sequence[Strip]) -> str:
 
 
 def _label(strip: Strip) -> str:
-    """Return what a strip shows, for readers who do not see it."""
+    """Return a strip as a text, for screen readers."""
     machine = headline(strip.scene.machine) if strip.scene is not None else ""
     return strip.heading or machine
 

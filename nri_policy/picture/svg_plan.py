@@ -26,7 +26,7 @@ from nri_policy.picture.svg_parts import (
 )
 
 _KEY_WIDTH = 600
-# Within the square, so that neighbours do not cover it
+# Drawn inside the square, because neighbouring squares cover its border
 _EDGE = Element("rect", class_="edge", x=1, y=1, width=METRICS.cell - 2, height=METRICS.line - 2)
 _SMALL_EDGE = Element("rect", class_="edge", x=1, y=1, width=16, height=14)  # in the key
 _MOST_SHARING = 5  # named in a tooltip

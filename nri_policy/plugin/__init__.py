@@ -10,7 +10,7 @@ Others import from these modules:
 | `decisions` | events to the node, and the log of what was decided |
 | `equipment` | what the host can do for classes, as the kernel and the OCI runtime say |
 | `exposure` | what containers are told of themselves: `/.nri-resource-policy/resources.sh` |
-| `findings` | what a look at the cgroups showed that should not be, for all who are to know |
+| `findings` | deviations that a look at the cgroups showed, for logs, events and metrics |
 | `link` | calls of our own to the runtime, and registering again |
 | `components` | what takes part in the requests of one runtime, put together once |
 | `plugin` | NRI requests to engine events, decisions to adjustments and updates |

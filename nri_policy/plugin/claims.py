@@ -1,8 +1,8 @@
 """Claims of our own devices: holding them, and which containers use them; spec dra.md §2.3.
 
-Owns the evidence. The runtime shows a container's CDI devices, or the variables that they set; both
-come from whoever wrote the pod as well, so they count only for a claim that is held, and that is
-reserved for the container's pod. Claims are held and given back in the node's turn.
+Owns the evidence. The runtime shows a container's CDI devices, or the variables that they set; a
+pod's author can set both too, so they count only for a claim that is held, and that is reserved for
+the container's pod. Claims are held and given back in the node's turn.
 """
 
 from __future__ import annotations
@@ -96,7 +96,7 @@ class Claims:
         self._recovered = {}
 
     async def prepare(self, event: Prepared) -> None:
-        """Hold a claim; raises Refused. Others hear of it with the pod's own requests."""
+        """Hold a claim; raises Refused. Updates of others follow with the pod's own requests."""
         await self._decide(event)
 
     async def unprepare(self, event: Unprepared) -> None:

@@ -84,7 +84,7 @@ class Decisions:
         """Have what was decided come into force."""
         self._executor.decide(decision.changes)
         if decision.placement is not None and self._answers.is_overdue:
-            assert decision.container_id is not None, "the placement is of whom was asked about"
+            assert decision.container_id is not None, "a placement is of one container"
             self._executor.decide({decision.container_id: decision.placement})
         view = self._node.view
         settings = view.layout.settings
@@ -95,8 +95,8 @@ class Decisions:
 
 
 def log_decision(_event: Event, outcome: Outcome, _view: NodeView) -> None:
-    """Log what was decided; an observer of the node, for whoever takes the log in may be slow."""
-    if not isinstance(outcome, Decision):  # who asked logs a refusal
+    """Log what was decided; an observer of the node, because log writers can be slow."""
+    if not isinstance(outcome, Decision):  # the caller logs a refusal
         return
     asked = "-"
     if outcome.explanation is not None:

@@ -1,7 +1,7 @@
-"""Exposed resources: what containers see of what they hold, kept as the engine has it.
+"""Exposed resources: files in which containers see their CPUs and memory nodes.
 
-A new container's are written when the runtime has long read the answer to its creation, at the
-latest when it starts: nobody reads them before. A change is written later, by a thread.
+A new container's files are written after the answer to its creation, at the latest when it starts:
+they are not read before. A change is written later, by a thread.
 """
 
 from __future__ import annotations
@@ -20,8 +20,8 @@ from nri_policy.workload.pod import ContainerState
 log = logging.getLogger(__name__)
 
 SOON = 0.005  # seconds between a creation and its file, if the container does not start before
-# A thread that writes takes the interpreter from who answers, at each of its calls of the system:
-# it begins when the answer has long left, and what changes in a row is written together.
+# A writing thread takes the interpreter from the loop at each system call: it begins well after the
+# answer has left, and changes in quick succession are written together.
 REST = 0.1  # seconds
 MOST_WRITTEN = 32  # containers at a time
 
@@ -33,7 +33,7 @@ class ExposedResources:
         self._node = node
         self._exposure = exposure
         self._unseen: set[str] = set()  # containers whose files are not written yet
-        self._new: list[str] = []  # those for whom a timer runs
+        self._new: list[str] = []  # containers with a running timer
         self._stale: dict[str, None] = {}  # containers whose files are out of date
         self._updating: asyncio.Task[None] | None = None
 

@@ -143,7 +143,7 @@ def _open_to_all(folder: int) -> None:
 
 def _put(text: bytes, folder: int) -> None:
     """Replace the file in a container's folder."""
-    with suppress(FileNotFoundError):  # of a run that was killed, or anybody's
+    with suppress(FileNotFoundError):  # left by a run that was killed, or made by another program
         os.unlink(_NEW, dir_fd=folder)
     how = os.O_WRONLY | os.O_CREAT | os.O_EXCL
     with _closing(os.open(_NEW, how, _FILE_MODE, dir_fd=folder)) as file:

@@ -21,7 +21,7 @@ MOST_SHOWN = 5
 class Finding(StrEnum):
     """What was found, as metrics name it."""
 
-    OVERLAP = "overlap"  # a container on a CPU that is somebody else's own
+    OVERLAP = "overlap"  # a container on an exclusive CPU of another container
     COMPANY = "company"  # an unpinned container on the exclusive CPUs of another
     ENDED = "ended-without-event"  # a container ended without a runtime's event
     UNKNOWN = "unknown-container"  # a container runs that no runtime has announced
@@ -51,19 +51,19 @@ class Findings:
         return (text for at, text in self._latest if now - at < SHOWN)
 
     def overlap(self, found: Overlap) -> None:
-        """Take note of a container that was on CPUs of somebody else's own."""
+        """Record a container that was on exclusive CPUs of another container."""
         container, owners = found.container, ", ".join(found.owners)
         ran = f"was on CPUs {found.cpus}, which only {owners} may use"
         done = f"it is still there: {found.error}" if found.error else "it was moved off them"
         self._found(Finding.OVERLAP, container, "ExclusiveCPUsShared", f"{ran}; {done}")
 
     def accompanied(self, container: Container, reason: str) -> None:
-        """Take note that a container is not alone on its exclusive CPUs, which nobody ends."""
+        """Record a container that shares its exclusive CPUs, which cannot be mended here."""
         text = f"shares its exclusive CPUs: {reason}"
         self._found(Finding.COMPANY, container, "ExclusiveCPUsNotAlone", text)
 
     def report_end(self, container: Container) -> None:
-        """Take note of a container that was released, though the runtime has not said so."""
+        """Record a container that was released without an event of the runtime."""
         text = "has no process any more, but the runtime did not report its end; its CPUs are free"
         self._found(Finding.ENDED, container, "EndedWithoutEvent", text)
 

@@ -49,8 +49,9 @@ class Inventory:
     async def ended(self, pods: Iterable[nri_pb2.PodSandbox]) -> Collection[str]:
         """Return the ids of the pods that have ended, where those that run show a process.
 
-        So does none whose shim does not answer in time: while it creates a container, which takes
-        as long as hooks do. Then its first process counts, as far as its cgroup can be seen.
+        A pod whose shim does not answer in time shows none either: while the shim creates a
+        container, which takes as long as hooks do. Then the pod's first process counts, as far as
+        its cgroup can be seen.
         """
         silent = {pod.id: pod.linux.cgroups_path for pod in pods if not pod.pid}
         return silent.keys() - await self._executor.living(silent)
@@ -183,7 +184,7 @@ class Inventory:
         return replace(listed, resources=replace(listed.resources, cpus=cpus, mems=mems))
 
     def _pod_level(self, container_id: str, held: Mapping[str, StoredGrant]) -> bool | None:
-        """Return whether a container's pod has resources as a whole, None where nobody knew."""
+        """Return whether a container's pod has resources as a whole, None if unknown."""
         placed, stored = self._node.view.placed.get(container_id), held.get(container_id)
         if placed is not None:
             return placed.container.pod_level

@@ -11,9 +11,9 @@ from nri_policy.proto import nri_pb2
 
 
 def answer_late(components: PluginComponents, method: str, request: Message) -> Message:
-    """Admit what is asked, with what is certain: the decision follows, and is told then.
+    """Admit the request with a safe placement; the decision follows as an update.
 
-    A container under creation gets CPUs that are nobody's own, one that is resized keeps its
+    A container under creation gets CPUs that are not exclusive; a resized container keeps its
     cpuset.
     """
     match request:

@@ -52,7 +52,7 @@ class RuntimeLink:
 
     @property
     def missing(self) -> asyncio.Event:
-        """Set while nobody listens where a runtime should."""
+        """Set while no runtime listens on the socket."""
         return self._session.missing
 
     def fitting(self, changes: Changes) -> Changes:
@@ -60,7 +60,7 @@ class RuntimeLink:
         return {each: changes[each] for each in fit(changes, ignore_failures=False)}
 
     async def call(self, changes: Changes, *, ignore_failures: bool) -> Collection[str]:
-        """Send changes; return whose failed. NotSentError, ConnectionError."""
+        """Send changes; return the ids of failed updates. NotSentError, ConnectionError."""
         updates = [
             update_of(each, placement, ignore_failure=ignore_failures)
             for each, placement in changes.items()

@@ -1,7 +1,7 @@
 """The policy as a plugin: NRI requests to engine events, decisions to adjustments and updates.
 
-Owns the order of the steps of a request. Changes of other containers go to `delivery`, which
-schedules them.
+Owns the order of the steps of a request. Updates of other containers are scheduled by
+`delivery`.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ class PolicyPlugin:
         synchronized: Callable[[], None],
         started: Callable[[str], None] = lambda _: None,
     ) -> None:
-        """Take the components, and whom to tell.
+        """Take the components, and two callbacks.
 
         *synchronized* is called whenever the runtime's containers are all known, *started* with
         each container in a class that has started.
@@ -58,11 +58,11 @@ class PolicyPlugin:
         self.late_answers: Counter[str] = Counter()  # given without a decision, by method
 
     def begin(self, call: Call) -> None:
-        """Hear of a request: the runtime has handled all answers before it."""
+        """Note a request: the runtime has handled all answers before it."""
         self._answers.begin(call)
 
     def end(self) -> None:
-        """Hear that a request was handled."""
+        """Note that a request was handled."""
         self._answers.end()
 
     async def configure(self, request: nri_pb2.ConfigureRequest, runtime: Runtime) -> None:
@@ -267,7 +267,7 @@ class PolicyPlugin:
         container: nri_pb2.Container,
         resources: nri_pb2.LinuxResources,
     ) -> nri_pb2.UpdateContainerResponse:
-        """Return where a resized container must run now, and who has to move for it."""
+        """Return the new placement of a resized container, and updates of others."""
         self._pods.forget_object(pod.id)
         self._quotas.expect([pod.id])
         whole = self._pods.amounts(pod.id)
@@ -287,14 +287,14 @@ class PolicyPlugin:
     async def post_update_container(
         self, pod: nri_pb2.PodSandbox, container: nri_pb2.Container
     ) -> None:
-        """Hear that a resize is in force."""
+        """Handle that a resize is in force."""
         self._resizes.end(container.id)
         self._quotas.expect([pod.id])
 
     async def stop_container(
         self, pod: nri_pb2.PodSandbox, container: nri_pb2.Container
     ) -> nri_pb2.StopContainerResponse:
-        """Release a container; return who may spread now.
+        """Release a container; return updates of containers that may spread now.
 
         A container that never started keeps its grant: containerd sends STOP for it all the
         same, but starts it on request, and lists it at the next registration.
@@ -348,7 +348,7 @@ class PolicyPlugin:
     def _take_in(self, pod: nri_pb2.PodSandbox, container: nri_pb2.Container) -> bool:
         """Place a container whose creation was missed; return whether it was.
 
-        The runtime starts it in any case, so it gets whatever is free.
+        The runtime starts it in any case, so a lack of room does not refuse it.
         """
         if container.pid:
             self._components.pids[container.id] = container.pid

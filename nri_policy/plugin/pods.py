@@ -129,7 +129,7 @@ def _no_claim(_pod: nri_pb2.PodSandbox, _container: nri_pb2.Container) -> tuple[
 class Pods:
     """The pods of one runtime."""
 
-    def __init__(  # noqa: PLR0913 - who is asked
+    def __init__(  # noqa: PLR0913 - the sources
         self,
         node: Node,
         locator: Locator | None,
@@ -142,10 +142,9 @@ class Pods:
     ) -> None:
         """Have *changed* called when others are counted, or Guaranteed pods have come or changed.
 
-        Without a *locator* devices and mounts are no hints; without *assignments* the kubelet is
-        not asked, and without *claims*, or then, nobody about resource claims. Without *objects*
-        what containers ask for is estimated. *claimed* returns the parts of claims of our own
-        devices that a container uses.
+        Without a *locator* devices and mounts are no hints; without *assignments* neither the
+        kubelet nor *claims* are queried. Without *objects* what containers ask for is estimated.
+        *claimed* returns the parts of claims of our own devices that a container uses.
         """
         # by id: those of the node's view, but while the runtime's list is taken in
         self._known: dict[str, Sandbox] = {}

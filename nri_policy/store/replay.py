@@ -161,7 +161,7 @@ class AlternativeReplay:
         self, container: Container, *, admitted: bool = False, unheard: bool = False
     ) -> None:
         """Create a container; it cannot be refused if it is *admitted* or nothing is pinned."""
-        assert self._engine is not None, "there is one before anybody is created"
+        assert self._engine is not None, "the engine exists before the first container"
         admitted |= self._engine.layout.settings.pins_nothing
         container = self._update(container)
         self._handle(Created(container=container, admitted=admitted, unheard=unheard))

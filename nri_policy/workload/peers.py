@@ -179,7 +179,7 @@ class Peers:
         """Take the newcomers into the columns."""
         for slot in self._new:
             peer, bit = self._peers[slot], 1 << slot
-            assert peer is not None, "who leaves is no newcomer any more"
+            assert peer is not None, "a container that left is no newcomer any more"
             self._facts[slot] = facts = facts_of(peer.container)
             for key, value in facts.items():
                 self._columns.setdefault(key, _Column()).add(value, bit)

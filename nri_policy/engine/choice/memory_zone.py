@@ -105,7 +105,7 @@ def near_cpus(
     """Return *offer* only on nodes beside its *exclusive* CPUs, if it has no others and fits.
 
     Memory follows the CPUs (§7). The nodes must have all kinds in the offer, and include those of
-    its devices. *held* is its present zone, of which some nodes may be gone. During a cold start
+    its devices. *held* is its present zone; some of these nodes may be gone. During a cold start
     the offer is unchanged, because memory that is added later is not narrowed either.
     """
     offered, home = offer.booking.zone, offer.booking.home
@@ -141,7 +141,7 @@ def _device_nodes(state: State, request: Request) -> CPUSet:
 
 
 def _narrow(state: State, request: Request, offer: Offer, zone: CPUSet) -> Offer:
-    """Return *offer* on *zone*, if it fits there without anybody making way.
+    """Return *offer* on *zone*, if it fits there without moving other bookings.
 
     A process can start there: a zone of movable memory gets the nearest other node (§7).
     """

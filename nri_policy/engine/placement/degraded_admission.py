@@ -101,7 +101,7 @@ def admit_degraded(
                 short = keep(state, again, choice.grant)
             add_notes(state, container.id, f"{refusal}; {text}")
             return *short, f"{refusal}; {text}"
-    raise AssertionError("whoever asks for nothing finds room among the reserved CPUs")
+    raise AssertionError("a request of nothing fits on the reserved CPUs")
 
 
 def add_notes(state: State, holder_id: str, *notes: str) -> None:

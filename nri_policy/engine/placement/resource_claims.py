@@ -35,7 +35,7 @@ from nri_policy.workload.claim import ClaimPart
 from nri_policy.workload.pod import Container, ContainerState, Pod, Resources
 from nri_policy.workload.request import Request
 
-MAX_OWNERS = 16  # owners that are tried for one part of a claim
+MAX_OWNERS = 16  # containers that are moved on trial for one part of a claim
 
 
 class ClaimError(Refused):
@@ -82,7 +82,7 @@ def prepare(state: State, event: Prepared) -> Decision:
         if known != {each: part.allocated for each, part in parts.items()}:
             name = f"{event.parts[0].namespace}/{event.parts[0].name}"
             raise ClaimError(f"claim {name} is prepared already, with another allocation")
-        for each in held:  # it was about to be released, and is used again
+        for each in held:  # a claim about to be released is used again
             container = replace(each.container, part=parts[each.container.id])
             grant = replace(each.grant, ending=False)
             if (container, grant) != (each.container, each.grant):
@@ -118,7 +118,7 @@ def _give_back(state: State, claim: str) -> list[Placed]:
 
 
 def end_claims(state: State) -> list[Placed]:
-    """Release the claims that were to end with their last container, which is gone."""
+    """Release unprepared claims whose last container is gone."""
     ending = [each for each in state.claims.values() if each.grant.ending]
     claims = dict.fromkeys(each.container.claim_part.claim for each in ending)
     return [gone for claim in claims for gone in _give_back(state, claim)]
@@ -313,7 +313,7 @@ def recall_claims(state: State, stored: Iterable[StoredGrant]) -> list[Placed]:
 
 
 def hold_again(state: State, claims: Iterable[Placed]) -> None:
-    """Hold claims before anybody else has a place, as far as their CPUs are still there.
+    """Hold claims before containers are placed, as far as the claims' CPUs still exist.
 
     The exclusive CPUs of all are set aside first: a fraction has its place beside them.
     """

@@ -157,7 +157,7 @@ def resize_room(state: State, room: Placed, resources: Resources) -> None:
 
     It grows like a container (§4): it keeps its CPUs as far as possible, and slices outside of it
     move into it. It shrinks by whole CPUs outside of all slices. Raises PlacementError if that is
-    impossible; half of it may be done then.
+    impossible, and may leave the state half changed.
     """
     pod_id = room.container.id
     asked = overlay(room.container.resources, resources)
@@ -222,7 +222,7 @@ def fit_room(state: State, pod_id: str, whole: Resources | None) -> None:
     before = state.snapshot()
     try:
         resize_room(state, room, whole)
-    except PlacementError:  # nothing of it is in anybody's way
+    except PlacementError:  # a larger room than necessary blocks no container
         state.restore(before)
 
 

@@ -47,7 +47,7 @@ def match_stored(
 def update_from_list(known: Container, milli: int, listed: Container) -> Container:
     """Return a *known* container with its present values in the list, after a missed resize.
 
-    Its CPU shares may be the ones that we set for *milli*, not its own.
+    The listed CPU shares may be our value for *milli*, not the container's own.
     """
     old, new = known.resources, as_granted(listed.resources, known.resources, known.pod.qos)
     merged = replace(

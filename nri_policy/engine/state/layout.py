@@ -75,7 +75,7 @@ class Layout(Struct, frozen=True, kw_only=True):
     def unowned(self, grant: Grant, taken: CPUSet) -> CPUSet:
         """Return the CPUs of a container with `cpu.preserve`; empty if they are not set.
 
-        With `preserve: unowned` these are the ones that it had, without the *taken* ones.
+        With `preserve: unowned`: the CPUs that it had before, without the *taken* CPUs.
         """
         if self.settings.preserve is Preserve.ALL:
             return EMPTY

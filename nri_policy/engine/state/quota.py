@@ -24,7 +24,7 @@ def quota_of(
 ) -> int | None:
     """Return the quota to send to the runtime, None if none is needed.
 
-    The kubelet's quota is sent only to replace another one that was *told* before. An
+    The kubelet's quota is sent only to replace another quota sent before (*told*). An
     unpinned container keeps its quota, because its cpuset is no limit.
     """
     limit = container.resources.cpu_quota

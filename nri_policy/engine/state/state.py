@@ -56,7 +56,7 @@ class Resizing(Struct, frozen=True, kw_only=True):
     before: Placed
     sent: tuple[CPUSet, CPUSet]
     kept: CPUSet  # CPUs that it frees, kept from others until the resize is in force
-    same: bool = True  # whether the grant of `before` is one for its request
+    same: bool = True  # whether the grant of `before` fits the request of `before`
 
     @property
     def shared(self) -> CPUSet:
@@ -231,7 +231,7 @@ class State:
             self.peers.add(container, grant.pool)
             self._index(placed)
         if offer is not None:
-            assert offer.booking.request.id == container_id, "an offer is for who gets the grant"
+            assert offer.booking.request.id == container_id, "an offer is for its own container"
             self.memory.commit(offer)
             if offer.moves:
                 self._rezone(offer.moves)

@@ -72,7 +72,7 @@ def reclassify(
     if stored is not None:
         classes = stored.classes
     elif (missed := find_classes(state, container, request)) is not None:
-        classes = replace(missed, blockio=None)  # its limits are sent later, as new ones
+        classes = replace(missed, blockio=None)  # I/O limits are sent later, as new limits
     if classes is not None:
         state.classes[container.id] = classes
 
