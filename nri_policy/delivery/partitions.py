@@ -67,19 +67,32 @@ class Partitions:
         have to leave first: the kernel calls a partition invalid that overlaps a sibling. All of it
         is waited for *until* a time of the clock.
         """
-        state, clock = self._executor.state, self._executor.clock
+        state = self._executor.state
         due = state.kernel_partitions.due(container_id)
         keeping = state.kept_by_partitions(own)
         if due is None and not keeping:
             return False
         if due is not None and self._is_blocked(container_id, due.cpus):
             await self._executor.wait_until_clear(due.cpus, until=until)
-        settling = asyncio.create_task(self._settle([container_id, *keeping]), name="partitions")
+        await self._settle_until(until, container_id, *keeping)
+        return state.kernel_partitions.keeps(container_id, own)
+
+    async def make_room(self, cpus: CPUSet, *, until: float) -> None:
+        """Take CPUs that a container gets by an answer out of the partitions that lost them.
+
+        A cpuset that overlaps the partition of a sibling makes it invalid.
+        """
+        if keeping := self._executor.state.kept_by_partitions(cpus):
+            await self._settle_until(until, *keeping)
+
+    async def _settle_until(self, until: float, *container_ids: str) -> None:
+        """Bring the partitions of these up to date; wait for it *until* a time of the clock."""
+        clock = self._executor.clock
+        settling = asyncio.create_task(self._settle(container_ids), name="partitions")
         self._passes.add(settling)
         settling.add_done_callback(self._passes.discard)
         if not await clock.done_within(max(until - clock.now(), 0.0), settling):
-            log.warning("cgroups-slow", extra={"container": container_id})
-        return state.kernel_partitions.keeps(container_id, own)
+            log.warning("cgroups-slow", extra={"containers": len(container_ids)})
 
     async def look(self) -> float:
         """Make containers the partitions due; return the seconds until the next look."""

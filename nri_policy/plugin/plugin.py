@@ -273,8 +273,11 @@ class PolicyPlugin:
         whole = self._pods.amounts(pod.id)
         decision = self._resizes.begin(container.id, resources_of(resources), whole)
         self._answers.supersede(container.id)
+        until = self._executor.start_deadline()
         await self._executor.narrow()
         await self._executor.look_before_resize(container.id)
+        if decision.placement is not None:
+            await self._components.partitions.make_room(decision.placement.cpus, until=until)
         others = self._answers.take(container.id, informing=WITH_CREATION)
         if decision.placement is None:
             return nri_pb2.UpdateContainerResponse(update=others)

@@ -284,6 +284,22 @@ async def test_nobody_starts_on_cpus_that_the_kernel_still_keeps_for_another(
         assert host.is_root(it, "own/main")
 
 
+async def test_an_owner_that_grows_makes_no_sibling_invalid_that_has_just_shrunk(
+    tmp_path: Path, host: Host, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    machine = ONE_POOL.replace("core:8", "core:6")
+    async with served(tmp_path, machine, cgroups=host, exclusivePartitions="root") as it:
+        manifest = with_sidecar("own")
+        for each, cpu in zip(manifest["spec"]["containers"], ("2", "2"), strict=True):
+            each["resources"]["limits"]["cpu"] = cpu
+        assert await it.start(manifest) == []
+        monkeypatch.setattr(partition_records, "SETTLE", 1e9)  # nothing is looked at by itself
+        await it.runtime.resize(it.runtime.pod("own"), "side", to(1))
+        await it.runtime.resize(it.runtime.pod("own"), "main", to(4))
+        assert len(it.runtime.container("own/main").cpus) == 4, "it has all that are left"
+        assert host.is_root(it, "own/side")
+
+
 async def test_a_partition_that_became_invalid_is_made_again(tmp_path: Path, host: Host) -> None:
     async with served(tmp_path, cgroups=host, exclusivePartitions="root") as it:
         await it.start(with_sidecar("own"))
