@@ -213,7 +213,7 @@ def values_schema() -> Schema:
             resources=table,
             seLinuxType=text,
             tolerations={"type": "array", "items": table},
-            tuner=_object(enabled=flag, resources=table),
+            tuner=_object(enabled=flag, singleIdleStates=flag, resources=table),
             # what Helm itself puts there
             **{"global": table},
             # of nri-plugins' chart: a template says what they are here

@@ -285,10 +285,11 @@ def test_the_chart_gives_tunables_back_when_it_is_uninstalled() -> None:
     assert {name: hook} == documents(built("kustomize/restore"))
 
 
-@pytest.mark.parametrize("rdt", [False, True])
-def test_what_gives_tunables_back_may_write_what_the_tuner_may(rdt: bool) -> None:
-    config = {"reservedResources": {"cpu": 1}, "control": {"rdt": {"enable": rdt}}}
-    made = documents(rendered(tuner={"enabled": True}, seLinuxType="spc_t", config=config))
+@pytest.mark.parametrize("more", [False, True])
+def test_what_gives_tunables_back_may_write_what_the_tuner_may(more: bool) -> None:
+    config = {"reservedResources": {"cpu": 1}, "control": {"rdt": {"enable": more}}}
+    given = {"enabled": True, "singleIdleStates": more}
+    made = documents(rendered(tuner=given, seLinuxType="spc_t", config=config))
     daemon, restore = (
         made[f"DaemonSet {name}"]["spec"]["template"]["spec"]
         for name in ("nri-policy", "nri-policy-restore")
@@ -299,7 +300,9 @@ def test_what_gives_tunables_back_may_write_what_the_tuner_may(rdt: bool) -> Non
     assert command["securityContext"] == tuner["securityContext"]
     mounts = [each for each in tuner["volumeMounts"] if each["name"] != "control"]
     assert command["volumeMounts"] == mounts
-    assert ("resctrl" in {each["name"] for each in mounts}) is rdt
+    assert ("resctrl" in {each["name"] for each in mounts}) is more
+    added = {"add": ["SYS_ADMIN"]} if more else {}
+    assert tuner["securityContext"]["capabilities"] == {"drop": ["ALL"]} | added
     assert all(each in daemon["volumes"] for each in restore["volumes"])
     assert "volumeMounts" not in restore["containers"][0]
 
