@@ -6,6 +6,7 @@ Others import from these modules:
 |---|---|
 | `cpu_classes` | what CPU classes set on a machine |
 | `decision` | the rules of writing and restoring |
+| `faults` | fields of the settings that a machine cannot fulfil |
 | `interrupts` | which CPUs must handle each interrupt |
 | `items` | what can be set: a closed list of kinds, attributes and values |
 | `protocol` | what callers ask the tuner, and its client |
