@@ -87,7 +87,7 @@ class Queue:
 
     def note_new_cluster(self) -> None:
         """Note that nodes or lasting pods changed: final refusals are void."""
-        for key, place in [*self._places()]:
+        for key, place in [*self._groups.waiting.items()]:
             if place.final or place.barred:
                 self._update(key, final=False, barred=False)
         self.note_change()
@@ -100,7 +100,7 @@ class Queue:
         With *holds*, the group becomes a holder, because victims of preemption leave. A *final*
         refusal lasts until nodes or lasting pods change.
         """
-        holds = holds or (self._groups[key].waits().holds and not hopeless)
+        holds = holds or (self._groups.waiting[key].holds and not hopeless)
         tried = self._change
         self._update(key, tried=tried, refused=True, final=final, hopeless=hopeless, holds=holds)
 
@@ -114,19 +114,19 @@ class Queue:
 
     def pause(self, key: Key, now: float) -> None:
         """End the hold of a group without a place, and delay its next hold."""
-        ended = self._groups[key].waits().ended
+        ended = self._groups.waiting[key].ended
         until = now + min(PAUSE * 2.0 ** min(ended, 20), MAX_PAUSE)
         self._update(key, holds=False, paused_until=until, ended=ended + 1)
         self.note_change()
 
     def pauses(self, key: Key) -> tuple[int, float]:
         """Return how many holds of a group ended without a place, and when it may hold again."""
-        place = self._groups[key].waits()
+        place = self._groups.waiting[key]
         return place.ended, place.paused_until
 
     def end_of_pause(self, now: float) -> float:
         """Return when the next group may hold again."""
-        times = (place.paused_until for _, place in self._places())
+        times = (place.paused_until for place in self._groups.waiting.values())
         return min((each for each in times if each > now), default=inf)
 
     @property
@@ -140,7 +140,7 @@ class Queue:
 
     def rank(self, key: Key) -> Rank:
         """Return the rank of a group that waits."""
-        return self._groups[key].waits().rank
+        return self._groups.waiting[key].rank
 
     def due(self) -> Iterator[Key]:
         """Yield the groups to try, in order; `remove` or `note_refusal` follows each."""
@@ -162,7 +162,7 @@ class Queue:
         They have waited *timeout* seconds, or hold already, as the *current* ones do.
         """
         found: dict[str, tuple[tuple[int, bool, bool, Rank], Key]] = {}
-        for key, place in self._places():
+        for key, place in self._groups.waiting.items():
             if _is_holder(place, now, timeout):
                 priority, waits, *_ = place.rank
                 order = priority, waits, key not in current, place.rank
@@ -173,23 +173,20 @@ class Queue:
 
     def seconds_waited(self, key: Key, now: float) -> float:
         """Return for how many seconds a group has been waiting."""
-        return now - self._groups[key].waits().since
+        return now - self._groups.waiting[key].since
 
     def oldest(self, now: float) -> float:
         """Return for how many seconds the oldest group has been waiting; 0 if none is."""
-        return max((now - place.since for _, place in self._places()), default=0.0)
-
-    def _places(self) -> Iterator[tuple[Key, Place]]:
-        for key in self:
-            yield key, self._groups[key].waits()
+        return max((now - each.since for each in self._groups.waiting.values()), default=0.0)
 
     def _in_order(self) -> list[tuple[Key, Place]]:
-        some = [each for each in self._places() if not each[1].final]
+        some = [each for each in self._groups.waiting.items() if not each[1].final]
         return sorted(some, key=lambda each: each[1].rank)
 
     def _update(self, key: Key, **changed: Any) -> None:
         """Replace fields of a group's place."""
-        self._groups.update(key, place=replace(self._groups[key].waits(), **changed))
+        record = self._groups[key]
+        self._groups.put(key, replace(record, place=replace(self._groups.waiting[key], **changed)))
 
 
 def _is_holder(place: Place, now: float, timeout: float) -> bool:

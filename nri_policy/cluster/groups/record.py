@@ -98,11 +98,6 @@ class Group(Struct, frozen=True, kw_only=True):
         """Whether a write is pending, or paused after a failure."""
         return self.write is not None or self.pauses(now)
 
-    def waits(self) -> Place:
-        """Return the place of a group that waits."""
-        assert self.place is not None, "it waits"
-        return self.place
-
     def check(self) -> None:
         """Assert what must hold of any record."""
         assert self.write is not None or not self.unanswered, "only a pending write is repeated"

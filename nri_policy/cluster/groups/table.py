@@ -9,14 +9,15 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Collection, Mapping
 from math import inf
-from typing import Any
+from typing import Any, TypeVar
 
 from msgspec.structs import replace
 
-from nri_policy.cluster.groups.record import Group, SeenGroup
+from nri_policy.cluster.groups.record import Group, Place, Reservation, SeenGroup
 from nri_policy.cluster.objects.group import hosts_of
 from nri_policy.cluster.objects.metadata import Key
 
+Of = TypeVar("Of")
 _UNKNOWN = Group()
 
 
@@ -29,8 +30,8 @@ class GroupTable:
         self.unanswered: dict[Key, None] = {}
         self.delayed: dict[Key, None] = {}  # to be looked at at a time, without news
         self.evicted: dict[Key, None] = {}  # lost their places; pods may still be there
-        self.waiting: dict[Key, None] = {}  # in the queue
-        self.holding: dict[Key, None] = {}  # with hosts set aside
+        self.waiting: dict[Key, Place] = {}  # in the queue, each with its place
+        self.holding: dict[Key, Reservation] = {}  # with hosts set aside
         self.growing: dict[Key, None] = {}  # that lack pods beside their places
         self.counting: dict[Key, None] = {}  # refused by a rule about other groups
         self._on_host: dict[str, dict[Key, None]] = {}  # groups that have places
@@ -49,7 +50,7 @@ class GroupTable:
     def put(self, key: Key, new: Group) -> None:
         """Replace a record, and bring the indexes up to date."""
         new.check()
-        old = self[key]
+        old = self.records.get(key, _UNKNOWN)
         if new == _UNKNOWN:
             self.records.pop(key, None)
         else:
@@ -61,9 +62,9 @@ class GroupTable:
         if new.look_at != old.look_at:
             _index(self.delayed, key, on=new.look_at < inf)
         if new.place is not old.place:
-            _index(self.waiting, key, on=new.place is not None)
+            _set(self.waiting, key, new.place)
         if new.reservation is not old.reservation:
-            _index(self.holding, key, on=new.reservation is not None)
+            _set(self.holding, key, new.reservation)
         if new.more is not old.more:
             _index(self.growing, key, on=bool(new.more))
         if new.counts_others is not old.counts_others:
@@ -116,6 +117,13 @@ class GroupTable:
             return False
         self.update(key, problem=problem)
         return bool(problem)
+
+
+def _set(index: dict[Key, Of], key: Key, value: Of | None) -> None:
+    if value is None:
+        index.pop(key, None)
+    else:
+        index[key] = value
 
 
 def _index(index: dict[Key, None], key: Key, *, on: bool) -> None:

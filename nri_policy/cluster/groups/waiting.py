@@ -61,6 +61,7 @@ class WaitingGroups:
         self._known = KnownRefusals(engine)
         self._refused_without: frozenset[str] = frozenset()  # these hosts
         self._counted: dict[tuple[frozenset[str], bytes], GroupStatus] = {}  # see `count_by_zones`
+        self._shaped: tuple[PlacementGroup | None, bytes] = None, b""  # the latest, and its shape
         self._trial, self._trial_without = engine, frozenset[str]()  # see `_without`
 
     def see_cluster(self) -> None:
@@ -85,26 +86,26 @@ class WaitingGroups:
 
     def reserved(self, key: Key) -> tuple[str, ...]:
         """Return the hosts that are set aside for a group."""
-        hold = self._groups[key].reservation
+        hold = self._groups.holding.get(key)
         return () if hold is None else hold.hosts
 
     def held_since(self, key: Key) -> float | None:
         """Return since when hosts are set aside for a group; None if none are."""
-        hold = self._groups[key].reservation
+        hold = self._groups.holding.get(key)
         return None if hold is None else hold.since
 
     def reservations(self) -> Iterator[tuple[Key, Rank, tuple[str, ...]]]:
         """Yield each holder with its rank and its reserved hosts."""
-        for key in self._groups.holding:
+        for key, hold in self._groups.holding.items():
             if key in self.queue:
-                yield key, self.queue.rank(key), self.reserved(key)
+                yield key, self.queue.rank(key), hold.hosts
 
     def next_look(self) -> float:
         """Return when to recompute reservations without news."""
         ends = (
             hold.progress + self._patience(key)
-            for key in self._groups.holding
-            if key in self.queue and (hold := self._groups[key].reservation)
+            for key, hold in self._groups.holding.items()
+            if key in self.queue
         )
         return min((self.queue.end_of_pause(self._now), *ends))
 
@@ -179,19 +180,19 @@ class WaitingGroups:
     def _end_stuck(self, now: float, find: Callable[[Key], PlacementGroup]) -> None:
         """End the holds that have made no progress: nothing ended there, and no more pods fit."""
         changed, self._change = self.queue.change != self._change, self.queue.change
-        for key in [*self._groups.holding]:
-            hold = self._groups[key].reservation
-            if key not in self.queue or hold is None or hold.occupants is None:
+        for key, hold in [*self._groups.holding.items()]:
+            if key not in self.queue or hold.occupants is None:
                 continue
+            progress = hold.progress
             if changed and hold.occupants.note_ends():
-                hold = replace(hold, progress=now)
-                self._groups.update(key, reservation=hold)
-            if now < hold.progress + self._patience(key):
+                progress = now
+                self._groups.update(key, reservation=replace(hold, progress=now))
+            if now < progress + self._patience(key):
                 continue
             fitting = self._count(key, find(key), hold.hosts)
             if fitting > hold.fitting:
-                hold = replace(hold, fitting=fitting, progress=now)
-                self._groups.update(key, reservation=hold)
+                better = replace(hold, fitting=fitting, progress=now)
+                self._groups.update(key, reservation=better)
                 continue
             self._groups.update(key, reservation=None)
             self.queue.pause(key, now)
@@ -260,7 +261,7 @@ class WaitingGroups:
             return self._seen(key, found)
         if aside != self._refused_without:
             self._refused_without, self._refused = aside, dict(self._hopeless)
-        shape = _shape(group)
+        shape = self._shape(group)
         found = self._refused.get(shape) or engine.place(group, failures, more)
         if not found.assignments:
             self._refused[shape] = found
@@ -276,7 +277,7 @@ class WaitingGroups:
         That is for people who look at the group after a round.
         """
         aside = self._aside(key)
-        known = aside, _shape(group)
+        known = aside, self._shape(group)
         found = self._counted.get(known)
         if found is None:
             engine = self._without(aside)
@@ -288,7 +289,7 @@ class WaitingGroups:
         return self._find_lack(group) is not None
 
     def _find_lack(self, group: PlacementGroup) -> str | None:
-        shape, groups = _shape(group), self._engine.settings.groups
+        shape, groups = self._shape(group), self._engine.settings.groups
         known = shape, group.priority if groups.preemption else 0
         if known not in self._lacks:
             if len(self._lacks) >= MAX_SHAPES:
@@ -298,6 +299,12 @@ class WaitingGroups:
             if lack is not None and shape in self._refused:
                 self._hopeless[shape] = self._refused[shape]
         return self._lacks[known]
+
+    def _shape(self, group: PlacementGroup) -> bytes:
+        """Return what decides where a group fits: groups of one shape fit alike."""
+        if self._shaped[0] is not group:  # it is asked about again and again
+            self._shaped = group, msgspec.json.encode((group.pod_sets, group.together))
+        return self._shaped[1]
 
     def refusal(self, group: PlacementGroup, found: GroupStatus) -> GroupStatus:
         """Return the status to report for a refused group, from the result *found*."""
@@ -315,7 +322,7 @@ class WaitingGroups:
 
         A shape that fits nowhere waits until nodes or lasting pods change.
         """
-        final = hopeless and _shape(group) in self._hopeless
+        final = hopeless and self._shape(group) in self._hopeless
         self.queue.note_refusal(key, hopeless=hopeless, holds=holds, final=final)
 
     def standing(self, key: Key, group: PlacementGroup) -> str:
@@ -353,6 +360,8 @@ class WaitingGroups:
         }
 
     def _aside(self, key: Key) -> frozenset[str]:
+        if not self._groups.holding:
+            return frozenset()
         rank = self.queue.rank(key)
         return frozenset(
             host for _, other, hosts in self.reservations() if other < rank for host in hosts
@@ -399,8 +408,3 @@ def _is_spread(group: PlacementGroup) -> bool:
 def _counts_others(group: PlacementGroup) -> bool:
     """Whether the rules of a group are about where other groups are."""
     return any(each.request and each.request.topology_spreading for each in group.pod_sets)
-
-
-def _shape(group: PlacementGroup) -> bytes:
-    """Return what decides where a group fits: groups of one shape fit alike."""
-    return msgspec.json.encode((group.pod_sets, group.together))
