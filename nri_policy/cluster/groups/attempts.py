@@ -116,15 +116,15 @@ class Attempts:
 
     def _with_hold(self, key: Key, status: GroupStatus) -> GroupStatus:
         """Return a status of a group of the queue with its holds, which another leader goes by."""
-        since, (ended, until) = self.waiting.held_since(key), self.queue.pauses(key)
+        held, (ended, until) = self._groups.holding.get(key), self.queue.pauses(key)
         pauses, hold = until > self._now(), None
-        if since is not None or ended or pauses:
+        if held is not None or ended or pauses:
             hold = HoldStatus(
-                since="" if since is None else self._date(since),
+                since="" if held is None else self._date(held.since),
                 ended=ended,
                 paused_until=self._date(until) if pauses else "",
             )
-        return replace(status, reserved=[*self.waiting.reserved(key)], hold=hold)
+        return replace(status, reserved=[*(held.hosts if held else ())], hold=hold)
 
     def _date(self, moment: float) -> str:
         return format_time(round(moment - self._epoch))

@@ -7,7 +7,7 @@ has no place, which count like pods of no group.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Collection, Mapping
+from collections.abc import Collection
 
 from msgspec.structs import replace
 
@@ -26,7 +26,7 @@ from nri_policy.cluster.objects.group import (
 )
 from nri_policy.cluster.objects.kueue import assigned_group
 from nri_policy.cluster.objects.metadata import Key
-from nri_policy.cluster.objects.node import HOSTNAME, ClusterNode
+from nri_policy.cluster.objects.node import HOSTNAME
 from nri_policy.cluster.objects.pod import Pod
 
 
@@ -36,11 +36,6 @@ class Occupancy:
     def __init__(self, engine: Engine, members: Members) -> None:
         self._engine = engine
         self._members = members
-
-    @property
-    def nodes(self) -> Mapping[str, ClusterNode]:
-        """The nodes, by name."""
-        return self._engine.nodes
 
     def phases(self, group: Key) -> Counter[str]:
         """Return the phases of the pods that are where their group has places."""

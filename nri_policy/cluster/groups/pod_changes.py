@@ -72,7 +72,7 @@ class PodChanges:
             if not each.pod.finished and not (each.pod.deleted and each.pod.gates)
         ]
         names = pod_set_names(members, self._engine.levels, group.pod_sets)
-        nodes = self._occupancy.nodes
+        nodes = self._engine.nodes
         for assignment in group.status.assignments:
             own = [
                 self._as_asked(each)

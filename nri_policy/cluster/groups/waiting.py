@@ -89,11 +89,6 @@ class WaitingGroups:
         hold = self._groups.holding.get(key)
         return () if hold is None else hold.hosts
 
-    def held_since(self, key: Key) -> float | None:
-        """Return since when hosts are set aside for a group; None if none are."""
-        hold = self._groups.holding.get(key)
-        return None if hold is None else hold.since
-
     def reservations(self) -> Iterator[tuple[Key, Rank, tuple[str, ...]]]:
         """Yield each holder with its rank and its reserved hosts."""
         for key, hold in self._groups.holding.items():
