@@ -30,7 +30,7 @@ class ForkedAnswers:
         self._turn = asyncio.Lock()
 
     async def ask(self, answer: Callable[[], bytes]) -> bytes:
-        """Return the *answer* by all that is known when it has its turn.
+        """Return the *answer* from the state at the start of its turn.
 
         Raises BadRequestError as that does, and where it takes too long.
         """

@@ -81,7 +81,7 @@ def kueue_sources(admission: NumaAdmission, controller: Controller | None) -> li
 class AdmissionWriter:
     """Writes what an admission check answers, while we lead and know what there is.
 
-    An answer that is refused is decided anew after a pause, in which all others go on.
+    A refused answer is decided anew after a pause, without delaying other answers.
     """
 
     def __init__(
@@ -128,11 +128,11 @@ class AdmissionWriter:
             self._woken.clear()
 
     async def _write(self, write: WriteCheck | WriteActive) -> None:
-        """Write one answer, and say what came of it."""
+        """Send one answer, and record the outcome."""
         try:
             await self._ask(write)
         except APIError as error:
-            if error.code in (CONFLICT, NOT_FOUND):  # it is another one by now: we shall see
+            if error.code in (CONFLICT, NOT_FOUND):  # a newer revision: its news follow
                 self._admission.note_failure(write)
                 return
             back_off = self._back_offs.get(write.key, NO_FAILURE)

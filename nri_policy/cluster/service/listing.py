@@ -1,4 +1,4 @@
-"""Clusters that are asked: one list of each kind, as one has them in files."""
+"""Reading a live cluster: one list of each kind, like the lists in files."""
 
 from __future__ import annotations
 
@@ -29,11 +29,11 @@ _OF_GROUPS = [("groups", [GROUPS]), ("topologies", _TOPOLOGIES), ("workloads", [
 async def list_cluster(
     client: Client, *, groups: bool = True, budgets: bool = False, devices: bool = False
 ) -> Files:
-    """Return what a cluster has now; raises APIError. Kinds that it does not have are empty.
+    """Return the objects of a cluster; raises APIError. A kind that it lacks gives an empty list.
 
-    Where *groups* do not matter, what is about them may be forbidden. PriorityClasses may always
-    be, and are asked for where groups matter, as PodDisruptionBudgets are where *budgets* do. So
-    may what tells of *devices*, and is asked for where these matter.
+    Without *groups*, kinds about groups may be forbidden. PriorityClasses may always be forbidden,
+    and are listed with groups; so are PodDisruptionBudgets with *budgets*, and the objects about
+    *devices* with these.
     """
     given = Files()
     for key, kinds in (

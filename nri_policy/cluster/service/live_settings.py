@@ -67,9 +67,9 @@ class LiveSettings:
         *,
         sleep: Callable[[float], Awaitable[None]] = asyncio.sleep,
     ) -> None:
-        """Take what was given at the start, in a *file* or not, and whom to tell of others."""
+        """Begin with these settings, from a *file* or not; pass later ones to *changed*."""
         self.current = given
-        self.rejected = ""  # why what was read last does not count; empty if it does
+        self.rejected = ""  # why the latest settings are not in force; empty: they are
         self._given = given
         self._file = file
         self._changed = changed
@@ -169,7 +169,7 @@ class LiveSettings:
         self.rejected = reason
 
     def _say(self, generation: object, error: str, found: Object) -> None:
-        """Have the object's status say what became of it, unless it does."""
+        """Write the outcome to the status of the object, unless the status has it."""
         status = {
             "status": "Failure" if error else "Success",
             "generation": generation,

@@ -26,7 +26,7 @@ def answer_place(engine: AlignedEngine, body: bytes) -> bytes:
 def answer_explain(engine: AlignedEngine, body: bytes) -> bytes:
     """Return the explanation of a group: the only one in a list of objects, or one of a name.
 
-    That is a name of a known one, or of one in `objects` that are given with a `name`.
+    The name belongs to a known group, or to one of the `objects` given beside the `name`.
     """
     given = read_json(body)
     try:

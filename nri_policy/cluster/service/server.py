@@ -50,7 +50,7 @@ class Listen(Struct, frozen=True, kw_only=True):
     client_ca: Path | None = None  # clients must show a certificate of it
 
     def check(self) -> None:
-        """Raise ValueError where what is said of TLS does not suffice."""
+        """Raise ValueError for incomplete TLS files."""
         if (self.certificate is None) != (self.key is None):
             raise ValueError("a certificate needs its key, and a key its certificate")
         if self.certificate is None and self.client_ca is not None:
@@ -63,13 +63,13 @@ class Answers(Struct, frozen=True, kw_only=True):
     """What the server asks, by path."""
 
     verbs: dict[str, Verb]
-    ready: Callable[[], str]  # why it is not; nothing if it is
+    ready: Callable[[], str]  # the reason for not being ready; empty: ready
     metrics: Callable[[], bytes]
     count: Callable[[str, int, float], None]  # verb, status and seconds of a request
 
 
 class _OneWrite:
-    """A transport that writes in one go what was written in one turn of the loop."""
+    """A transport that joins all writes of one turn of the loop into one."""
 
     def __init__(self, transport: asyncio.Transport, loop: asyncio.AbstractEventLoop) -> None:
         self._transport = transport
@@ -130,7 +130,7 @@ class Server(uvicorn.Server):
                 context.load_cert_chain(certificate, self._listen.key)
                 if authority is not None:
                     context.load_verify_locations(authority)
-        except OSError as error:  # as of a certificate whose key is still to come
+        except OSError as error:  # for example, a new certificate before its key
             log.warning("certificate-refused", extra={"reason": str(error), "kept": "old"})
         else:
             log.info("certificate-renewed", extra={"path": str(certificate)})
@@ -235,7 +235,7 @@ async def _ask(answer: Verb, body: bytes) -> Response:
 
 
 async def _body(request: Request) -> bytes | None:
-    """Return the body, None for one that is too large."""
+    """Return the body, None if it exceeds the limit."""
     parts, size = [], 0
     async for part in request.stream():
         size += len(part)

@@ -167,7 +167,7 @@ def _of_groups(controller: Controller) -> list[WatchedKind]:
     def take_group(item: Raw) -> None:
         metadata = convert(item, _Identified, "").metadata
         owners = frozenset(each.uid for each in metadata.owner_references or ())
-        # whatever is wrong with it: who begins to lead waits for the news of it, not for its sense
+        # also for an unreadable object: a new leader waits for its revision
         key = metadata.key("", "a group")
         controller.groups.update(key, revision=metadata.resource_version)
         controller.set_group(read_group(item), metadata.resource_version, owners)

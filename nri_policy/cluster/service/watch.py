@@ -1,7 +1,7 @@
-"""Watching the cluster: objects by kind, to whoever wants them, stripped to what is used.
+"""Watching the cluster: objects by kind, passed on to the parts of the service that use them.
 
-Owns what is known to be complete, and since when it may be outdated: a kind that cannot be followed
-is said to be so, and tried again. An object with which we cannot go on keeps no other back.
+Owns which kinds are complete, and since when a kind may be outdated: a kind whose watch fails is
+reported, and watched again. An object that cannot be handled does not delay any other object.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ _BACKOFF = partial(backoff, least=0.2, most=10.0)
 
 
 class WatchedKind(Struct, frozen=True):
-    """A kind of objects, and what is done with them."""
+    """A kind of objects, and the functions that take and remove one."""
 
     kind: Kind
     take: Callable[[Raw], None]  # one came or changed; DocumentError if it makes no sense
@@ -122,7 +122,7 @@ class Watch:
         return {*map(_key, items)}
 
     def _end_list(self, source: WatchedKind, listed: Collection[Key]) -> None:
-        """Remove what was known and is not among what was *listed*."""
+        """Remove known objects that are not in the *listed* ones."""
         for gone in {*source.known()}.difference(listed):
             self._remove(source, gone)
         name = source.kind.plural
@@ -152,7 +152,7 @@ class Watch:
             log.exception("object-failed", extra={"kind": source.kind.plural, "object": key[1]})
 
 
-class _Name(Struct):  # no more of the metadata: whatever else is wrong, it is read
+class _Name(Struct):  # no other metadata: an object with other wrong fields still has a name
     name: str = ""
     namespace: str | None = None
 

@@ -1,9 +1,9 @@
-"""Carrying out what the controller decides: only while we lead, so many writes at a time.
+"""Sending the writes of the controller: only from the leader, so many writes at a time.
 
-A write that is refused is handed back: the controller decides anew from what is there by then,
-after a pause. One that the API server never answered is asked again. One that rests on what is no
-longer so waits for the news of that. No write waits for another object's. Whoever begins to lead
-writes nothing before it knows what others have promised.
+A refused write is handed back: after a pause the controller decides anew from the current objects.
+A write without an answer from the API server is repeated. A write based on an outdated revision
+waits for news of its object. No write waits for another object's. A new leader writes nothing
+before the controller has all promises of the leader before.
 """
 
 from __future__ import annotations
@@ -60,7 +60,7 @@ class Writer:
         sleep: Callable[[float], Awaitable[None]] = asyncio.sleep,
         date: Callable[[], float] = time.time,
     ) -> None:
-        self.written: Counter[tuple[str, str]] = Counter()  # kind of write, and what came of it
+        self.written: Counter[tuple[str, str]] = Counter()  # by kind of write and outcome
         self._client = client
         self.controller = controller
         self._leading = leading
@@ -68,7 +68,7 @@ class Writer:
         self._date = date  # in seconds since the epoch
         self._woken = asyncio.Event()
         self._slots = asyncio.Semaphore(AT_ONCE)
-        self._current = False  # we were told of all groups as they were when we began to lead
+        self._current = False  # the controller has every group as of the start of leading
         self._writes: set[asyncio.Task[None]] = set()  # under way
 
     def wake(self) -> None:
@@ -119,7 +119,7 @@ class Writer:
             return ()
 
     async def _is_current(self) -> bool:
-        """Whether the controller was told of all groups as they are now, whoever wrote them."""
+        """Whether the controller has the current revision of every group."""
         try:
             listing = await self._client.list(GROUPS)
         except APIError as error:
@@ -137,7 +137,7 @@ class Writer:
         return True
 
     async def _write(self, write: Write) -> None:
-        """Carry out one write, and say what came of it."""
+        """Send one write, and count its outcome."""
         kind = type(write).__name__
         async with self._slots:
             if not self._leading():
@@ -158,7 +158,7 @@ class Writer:
 
     def _fail(self, write: Write, error: APIError) -> str:
         """Take in that a write failed; return the outcome."""
-        if error.code == CONFLICT:  # it was about what is no longer so: we shall see
+        if error.code == CONFLICT:  # an outdated revision: news of the object follow
             return "outdated"
         if error.code == NOT_FOUND:
             self.controller.note_failure(write)
@@ -202,7 +202,7 @@ class Writer:
                 await self._client.create(EVENTS, event, namespace=write.about[0])
 
     async def _write_pod_status(self, write: FailPod | DeletePod) -> Object:
-        """Write what is said of a pod, beside what others have said; return it as it is then."""
+        """Merge conditions into the status of a pod; return the pod after the write."""
         pod, patch = write.pod, write.patch()
         return await self._client.merge(
             PODS, pod.name, patch, namespace=pod.namespace, part="status", by_key=True
