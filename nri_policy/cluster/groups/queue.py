@@ -136,7 +136,7 @@ class Queue:
 
     def was_tried(self, key: Key) -> bool:
         """Whether a group was tried as it is now."""
-        return self._groups[key].waits().tried >= 0
+        return self._groups.waiting[key].tried >= 0
 
     def rank(self, key: Key) -> Rank:
         """Return the rank of a group that waits."""
