@@ -19,7 +19,7 @@ from google.protobuf.message import Message
 from nri_policy.foundation.clock import Clock
 from nri_policy.nri.channel import Channel
 from nri_policy.nri.mux import Conn
-from nri_policy.nri.plugin import Call, Identity
+from nri_policy.nri.plugin import Call, PluginIdentity
 from nri_policy.nri.session import Session
 from nri_policy.nri.versions import Runtime
 from nri_policy.proto import nri_pb2 as pb
@@ -84,7 +84,7 @@ def container(index: int, environment: int) -> pb.Container:
 
 async def measure(rounds: int) -> None:
     ours, theirs = socket.socketpair()
-    session = Session(Idle(), Identity(name="idle", index="05"))
+    session = Session(Idle(), PluginIdentity(name="idle", index="05"))
     serving = asyncio.create_task(session.run_inherited(ours.detach()))
     _, runtime = await asyncio.get_running_loop().create_unix_connection(
         lambda: Channel(Conn.RUNTIME, Clock(), lambda _request, _received, answer: answer(b"")),

@@ -21,7 +21,7 @@ from nri_policy.engine.event import Created, Event, Resized, Stopped
 from nri_policy.foundation.cpuset import EMPTY, CPUSet
 from nri_policy.hardware import synthetic
 from nri_policy.manifests.resources import Amounts, ResourceChange
-from nri_policy.simulation.containers import CRIError, Pod
+from nri_policy.simulation.containers import CRIError, SimulatedPod
 from nri_policy.simulation.embedded import EmbeddedRuntime, PodStartError
 from nri_policy.workload.pod import Container
 from tests.support import nodes
@@ -67,7 +67,7 @@ class PeerNode:
         self._machine = nodes.machine(MACHINES[cpus])
         self._runtime = runtime
         self._state = state
-        self._pods: dict[str, Pod] = {}  # by the id of the history's container
+        self._pods: dict[str, SimulatedPod] = {}  # by the id of the history's container
 
     async def play(self, history: Iterable[Event]) -> None:
         """Play a history; it goes on without containers that were refused."""
@@ -106,7 +106,7 @@ class PeerNode:
                 self._machine, given.cpus, asked.cpu_limit
             )
 
-    def _exclusive(self, pod: Pod) -> CPUSet:
+    def _exclusive(self, pod: SimulatedPod) -> CPUSet:
         """Return the exclusive CPUs of a pod's container, by the file that the program exports."""
         file = self._state / "containers" / pod.container("main").id / "resources.sh"
         found = EMPTY

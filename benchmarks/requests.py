@@ -22,7 +22,7 @@ from nri_policy.daemon.daemon import Daemon, Environment
 from nri_policy.foundation.cpuset import CPUSet
 from nri_policy.kubelet.runtime_requests import Kubelet
 from nri_policy.manifests.resources import Amounts, ResourceChange
-from nri_policy.nri.plugin import Identity
+from nri_policy.nri.plugin import PluginIdentity
 from nri_policy.nri.session import Session
 from nri_policy.simulation.embedded import EmbeddedRuntime
 from nri_policy.simulation.link import PluginLink
@@ -104,7 +104,7 @@ async def measure(
         folder = Path(stack.enter_context(TemporaryDirectory(dir=".")))
         runtime = await stack.enter_async_context(runtime_of(cpus, folder))
         if floor:
-            session = Session(Idle(), Identity(name="idle", index="05"))
+            session = Session(Idle(), PluginIdentity(name="idle", index="05"))
             serving = asyncio.create_task(session.run(str(runtime.socket_path)))
             stack.callback(serving.cancel)
         else:

@@ -18,7 +18,7 @@ from nri_policy.daemon.daemon import Daemon, Environment
 from nri_policy.foundation.clock import Clock
 from nri_policy.foundation.cpuset import CPUSet
 from nri_policy.kubelet.runtime_requests import Kubelet
-from nri_policy.nri.service import Service
+from nri_policy.nri.service import PluginService
 from nri_policy.proto import nri_pb2 as pb
 from nri_policy.simulation.embedded import EmbeddedRuntime
 from tests.support import nodes
@@ -46,7 +46,7 @@ async def inventory(containers: int, folder: Path) -> pb.SynchronizeRequest:
     return pb.SynchronizeRequest(pods=pods, containers=running)
 
 
-async def synchronize(service: Service, request: pb.SynchronizeRequest) -> tuple[float, int]:
+async def synchronize(service: PluginService, request: pb.SynchronizeRequest) -> tuple[float, int]:
     """Return how long the answer takes, in milliseconds, and how many containers it changes."""
     payload = request.SerializeToString()
     began = time.perf_counter()
@@ -73,7 +73,7 @@ async def measure(containers: int) -> dict[str, tuple[float, float, int]]:
             host = Environment(state_dir=Path(folder) / str(repeat))
             for life in ("installed", "restarted"):
                 daemon = Daemon(nodes.machine(MACHINE), nodes.settings(), host)
-                service = Service(daemon.plugin, daemon.node.turn, Clock())
+                service = PluginService(daemon.plugin, daemon.node.turn, Clock())
                 for what in (life, "again") if life == "restarted" else (life,):
                     milliseconds, changed[what] = await synchronize(service, request)
                     taken.setdefault(what, []).append(milliseconds)

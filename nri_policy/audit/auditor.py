@@ -21,7 +21,7 @@ from nri_policy.audit.deviations import (
     CpusetState,
     Deviation,
     DeviationKind,
-    Observed,
+    KernelState,
     Target,
     compare,
 )
@@ -68,7 +68,7 @@ class CgroupReader(ProcessReader, Protocol):
 
     def observe(
         self, container_id: str, cgroup: str, *, turn: int, watched: Iterable[int] = ()
-    ) -> Observed | None:
+    ) -> KernelState | None:
         """Return what the kernel says about a container; None if it does not run."""
         ...
 
@@ -175,7 +175,7 @@ class Auditor:
     def _check_first_process(self, decided: Target, process: FirstProcess) -> None:
         """Report deviations of a first process at once; the next round reports them again."""
         nothing = CpusetState(written=EMPTY, effective=EMPTY)
-        observed = Observed(cpus=nothing, mems=nothing, threads={}, process=process)
+        observed = KernelState(cpus=nothing, mems=nothing, threads={}, process=process)
         drifts = [
             self._record_drift(decided, deviation, None, self._now())
             for deviation in compare(replace(decided, cpus=EMPTY, mems=EMPTY, limits=()), observed)
@@ -235,7 +235,7 @@ class Auditor:
             outside = await asyncio.to_thread(self._reader.outside, folders)
         return document(report, self._source.audit, company, outside)
 
-    async def observe(self, some: Iterable[Target]) -> dict[str, Observed]:
+    async def observe(self, some: Iterable[Target]) -> dict[str, KernelState]:
         """Return what the kernel says about containers, by id; only of those that run here."""
         seen = {}
         async with self._lock:

@@ -23,7 +23,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from nri_policy.audit.cpu_use import CpuUse
-from nri_policy.audit.deviations import CpusetState, Observed
+from nri_policy.audit.deviations import CpusetState, KernelState
 from nri_policy.audit.first_process import FirstProcess, has_same_pids, io_priority_of, process_of
 from nri_policy.delivery.cpuset_files import Change, Confined, CpusetFiles
 from nri_policy.delivery.partition_files import PARTITION, CgroupTree, FolderTree, Settled, settle
@@ -143,7 +143,7 @@ class Cgroups:
 
     def observe(
         self, container_id: str, cgroup: str, *, turn: int, watched: Iterable[int] = ()
-    ) -> Observed | None:
+    ) -> KernelState | None:
         """Return what the kernel says about a container; None if it does not run here.
 
         If there are many threads, each *turn* reads some of them, and always the *watched* ones.
@@ -166,7 +166,7 @@ class Cgroups:
                 window = (shown[start:] + shown[:start])[:MAX_THREADS]
                 found = {each: _affinity(proc, each) for each in {*window, *watched}}
         seen = {each: cpus for each, cpus in found.items() if cpus is not None}
-        return Observed(cpus=cpus, mems=mems, threads=seen, partition=partition, hidden=hidden)
+        return KernelState(cpus=cpus, mems=mems, threads=seen, partition=partition, hidden=hidden)
 
     def resources(self, cgroup: str) -> Resources | None:
         """Return the settings of a cgroup; None if it does not exist here.

@@ -69,7 +69,7 @@ class CpusetState(Struct, frozen=True, kw_only=True):
     effective: CPUSet  # what the cgroup may use
 
 
-class Observed(Struct, frozen=True, kw_only=True):
+class KernelState(Struct, frozen=True, kw_only=True):
     """What the kernel says about a container."""
 
     cpus: CpusetState
@@ -92,7 +92,7 @@ class Deviation(Struct, frozen=True, kw_only=True):
     threads: tuple[int, ...] = ()  # some of the threads concerned
 
 
-def compare(decided: Target, observed: Observed) -> tuple[Deviation, ...]:
+def compare(decided: Target, observed: KernelState) -> tuple[Deviation, ...]:
     """Return all differences between a container and its decision."""
     return tuple(_deviations(decided, observed))
 
@@ -108,7 +108,7 @@ def _compare_partition(decided: Partition | None, found: str) -> Iterator[Deviat
         )
 
 
-def _deviations(decided: Target, observed: Observed) -> Iterator[Deviation]:
+def _deviations(decided: Target, observed: KernelState) -> Iterator[Deviation]:
     for kind, wanted, found in (
         (DeviationKind.CPUS, decided.cpus, observed.cpus),
         (DeviationKind.MEMS, decided.mems, observed.mems),

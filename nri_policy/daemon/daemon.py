@@ -49,8 +49,8 @@ from nri_policy.kube.client import Client
 from nri_policy.kube.events import ClusterEvent
 from nri_policy.kubelet.device_counts import FreeDevices
 from nri_policy.node import Node, NodeView, Outcome
-from nri_policy.nri.plugin import Identity
-from nri_policy.nri.service import Service
+from nri_policy.nri.plugin import PluginIdentity
+from nri_policy.nri.service import PluginService
 from nri_policy.nri.session import Session, registration_delay
 from nri_policy.nrt.reading import Feed
 from nri_policy.nrt.topology import Topology
@@ -78,7 +78,7 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
-IDENTITY = Identity(name="nri-policy", index="90")
+IDENTITY = PluginIdentity(name="nri-policy", index="90")
 LEAVING = 10.0  # seconds, at most, for the last updates to the runtime
 
 
@@ -105,7 +105,7 @@ class Environment(Struct, frozen=True, kw_only=True):
     load: Callable[[], Settings] | None = None  # reads the settings again; None: no reload
     report: Callable[[ReloadResult], None] = lambda _: None  # gets the result of each reload
     record: Callable[[ClusterEvent], None] = lambda _: None  # creates an event in the cluster
-    identity: Identity = IDENTITY
+    identity: PluginIdentity = IDENTITY
     notes: tuple[str, ...] = ()  # permanent notes on the node, for `status`
     node_name: str = "localhost"  # in the cluster
     client: Client | None = None  # of that
@@ -209,7 +209,9 @@ class Daemon:
             keep_out=None if self._rivals is None else self._rivals.keep_out,
         )
         self._link = RuntimeLink(self._session)
-        self._called = Service(self.plugin, self.node.turn, Clock(), self.metrics.count_request)
+        self._called = PluginService(
+            self.plugin, self.node.turn, Clock(), self.metrics.count_request
+        )
 
     def _build_read_side(self, host: Environment) -> None:
         """Make what follows the node: the audit, what is published, and how the daemon is."""

@@ -38,7 +38,7 @@ from nri_policy.kube.pod_reader import PodReader
 from nri_policy.kubelet.device_counts import DeviceCounts
 from nri_policy.kubelet.pod_objects import PodObjects
 from nri_policy.kubelet.pod_resources import Assignments, pod_resources_socket
-from nri_policy.nri.plugin import Identity
+from nri_policy.nri.plugin import PluginIdentity
 from nri_policy.nrt.cluster_object import ClusterSink
 from nri_policy.nrt.publisher import Sink
 from nri_policy.nrt.topology_file import TopologyFile
@@ -65,7 +65,7 @@ class Options(Struct, frozen=True, kw_only=True):
 
     host_root: Path
     runtime: Path | int  # its NRI socket, or the descriptor of an open one
-    identity: Identity
+    identity: PluginIdentity
     state_dir: Path
     containers_dir: Path  # what containers are shown of their resources
     kubelet_dir: Path

@@ -15,7 +15,7 @@ from nri_policy.control.reflection import Reflection
 from nri_policy.daemon.control import SERVICE, Control
 from nri_policy.foundation.clock import Clock
 from nri_policy.nri.grpc_service import PATHS, plugin_handler
-from nri_policy.nri.service import Service
+from nri_policy.nri.service import PluginService
 from nri_policy.settings import ReloadResult
 
 
@@ -24,7 +24,7 @@ async def serving_all(  # noqa: PLR0913 - keywords: what is served
     path: Path,
     control: Control,
     *,
-    plugin: Service,
+    plugin: PluginService,
     reload: Callable[[], Awaitable[ReloadResult]],
     ready: asyncio.Event,
     owner_only: bool,

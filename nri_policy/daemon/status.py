@@ -13,7 +13,7 @@ from nri_policy.daemon.reload import log_notices
 from nri_policy.engine.explanation import Explanation
 from nri_policy.engine.grant import Placement
 from nri_policy.node import Node
-from nri_policy.nri.service import Service
+from nri_policy.nri.service import PluginService
 from nri_policy.nri.session import Session
 from nri_policy.plugin.components import PluginComponents
 from nri_policy.plugin.findings import Findings
@@ -48,7 +48,7 @@ class Status:
         node: Node,
         components: PluginComponents,
         session: Session,
-        called: Service,
+        called: PluginService,
         auditor: Auditor,
         findings: Findings,
         *,

@@ -53,7 +53,7 @@ class Moved(Struct, frozen=True, kw_only=True):
     after: int
 
 
-class Held(Struct, frozen=True, kw_only=True):
+class HeldGrant(Struct, frozen=True, kw_only=True):
     """What a container held until now, taken back already."""
 
     grant: Grant

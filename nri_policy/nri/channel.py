@@ -18,7 +18,7 @@ from nri_policy.foundation.clock import Clock
 from nri_policy.nri.connection import Connection
 from nri_policy.nri.errors import CallRefused, Code, LocalProtocolError, RemoteProtocolError
 from nri_policy.nri.mux import Conn
-from nri_policy.nri.ttrpc import InvalidRequest, Request, Response
+from nri_policy.nri.ttrpc import IncomingCall, InvalidRequest, Response
 
 # Runtimes send one request at a time; this is where we stop to believe that ours is one.
 MAX_WAITING = 128 << 20  # bytes
@@ -26,7 +26,7 @@ LINGER = 1.0  # seconds
 REQUEST_OVERHEAD = 1 << 10  # bytes, so that empty requests count as well
 
 # a request, the clock's reading when it came, and where the answer goes
-Take = Callable[[Request, float, Callable[[bytes | CallRefused], None]], None]
+Take = Callable[[IncomingCall, float, Callable[[bytes | CallRefused], None]], None]
 
 
 class Channel(asyncio.Protocol):
@@ -76,7 +76,7 @@ class Channel(asyncio.Protocol):
         """Read on."""
         self._transport.resume_reading()
 
-    def _receive(self, event: Request | InvalidRequest | Response) -> None:
+    def _receive(self, event: IncomingCall | InvalidRequest | Response) -> None:
         if isinstance(event, Response):
             call = self._calls.get(event.stream)
             if call is not None and not call.done():  # else: given up, or never made
@@ -112,7 +112,7 @@ class Channel(asyncio.Protocol):
             raise ConnectionResetError(f"connection closed before {method} was answered")
         return answer.result()
 
-    def _answer(self, request: Request, answer: bytes | CallRefused) -> None:
+    def _answer(self, request: IncomingCall, answer: bytes | CallRefused) -> None:
         """Answer with a payload or a failure; the latter, too, if the former is too large."""
         self._waiting -= len(request.payload) + REQUEST_OVERHEAD
         if isinstance(answer, CallRefused):
@@ -125,7 +125,7 @@ class Channel(asyncio.Protocol):
         else:
             self._transport.write(data)
 
-    def _refuse(self, request: Request | InvalidRequest, code: int, message: str) -> None:
+    def _refuse(self, request: IncomingCall | InvalidRequest, code: int, message: str) -> None:
         self._transport.write(self._connection.send_status(request, code, message))
 
     def close(self) -> None:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from nri_policy.nri import mux, ttrpc
 from nri_policy.nri.mux import Conn
-from nri_policy.nri.ttrpc import InvalidRequest, Request, Response
+from nri_policy.nri.ttrpc import IncomingCall, InvalidRequest, Response
 
 SERVICES = {
     Conn.PLUGIN: "nri.pkg.api.v1alpha1.Plugin",
@@ -23,12 +23,12 @@ class Connection:
         self._serves = serves
         self._calls = Conn.RUNTIME if serves is Conn.PLUGIN else Conn.PLUGIN
         self._mux = mux.Mux()
-        self._server = ttrpc.Server()
-        self._client = ttrpc.Client()
+        self._server = ttrpc.ServerConnection()
+        self._client = ttrpc.ClientConnection()
 
-    def receive_data(self, data: bytes) -> list[Request | InvalidRequest | Response]:
+    def receive_data(self, data: bytes) -> list[IncomingCall | InvalidRequest | Response]:
         """Return what *data* completes, in the order of arrival; raises RemoteProtocolError."""
-        events: list[Request | InvalidRequest | Response] = []
+        events: list[IncomingCall | InvalidRequest | Response] = []
         for payload in self._mux.receive_data(data):
             end = self._server if payload.conn is self._serves else self._client
             events += end.receive_data(payload.data)
@@ -44,12 +44,12 @@ class Connection:
         )
         return stream, mux.send(self._calls, message)
 
-    def send_response(self, request: Request, payload: bytes) -> bytes:
+    def send_response(self, request: IncomingCall, payload: bytes) -> bytes:
         """Return the bytes of a success; raises LocalProtocolError if they are too many."""
         return mux.send(self._serves, self._server.send_response(request.stream, payload))
 
     def send_status(
-        self, request: Request | InvalidRequest, code: int, message: str, payload: bytes = b""
+        self, request: IncomingCall | InvalidRequest, code: int, message: str, payload: bytes = b""
     ) -> bytes:
         """Return the bytes of a failure; raises LocalProtocolError if *payload* is too large."""
         status = self._server.send_status(request.stream, code, message, payload)

@@ -1,7 +1,7 @@
 """The Plugin service over gRPC, for runtimes and tools that do not speak ttrpc.
 
-Same methods, deadlines and failures as in a session: both are a `Service` behind a transport, and
-share the plugin's turn.
+Same methods, deadlines and failures as in a session: both are a `PluginService` behind a transport,
+and share the plugin's turn.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from nri_policy.foundation.clock import Clock
 from nri_policy.nri.connection import SERVICES
 from nri_policy.nri.errors import CallRefused
 from nri_policy.nri.mux import Conn
-from nri_policy.nri.service import METHODS, Service
+from nri_policy.nri.service import METHODS, PluginService
 
 MAX_STATUS_TEXT = 512  # characters; percent-encoded, they must fit gRPC's 8 KiB of headers
 
@@ -25,19 +25,21 @@ PATHS = [f"/{SERVICES[Conn.PLUGIN]}/{method}" for method in METHODS]
 _STATUS = {status.value[0]: status for status in grpc.StatusCode}
 
 
-def plugin_handler(service: Service, clock: Clock) -> grpc.GenericRpcHandler:
+def plugin_handler(service: PluginService, clock: Clock) -> grpc.GenericRpcHandler:
     """Return what a gRPC server needs to offer *service*."""
     handlers = {method: _handler(service, method, clock) for method in METHODS}
     return grpc.method_handlers_generic_handler(SERVICES[Conn.PLUGIN], handlers)
 
 
-def _handler(service: Service, method: str, clock: Clock) -> grpc.RpcMethodHandler[bytes, bytes]:
+def _handler(
+    service: PluginService, method: str, clock: Clock
+) -> grpc.RpcMethodHandler[bytes, bytes]:
     # Without serializers, gRPC hands over the bytes as they came.
     return grpc.unary_unary_rpc_method_handler(_answerer(service, method, clock))
 
 
 def _answerer(
-    service: Service, method: str, clock: Clock
+    service: PluginService, method: str, clock: Clock
 ) -> Callable[[bytes, grpc.aio.ServicerContext[bytes, bytes]], Awaitable[bytes]]:
     async def answer(payload: bytes, context: grpc.aio.ServicerContext[bytes, bytes]) -> bytes:
         left = context.time_remaining()

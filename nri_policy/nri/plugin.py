@@ -98,7 +98,7 @@ class Plugin(Protocol):
         """
 
 
-class Identity(Struct, frozen=True, kw_only=True):
+class PluginIdentity(Struct, frozen=True, kw_only=True):
     """A plugin's name, and the index that orders it among the others of the node.
 
     Raises ValueError for what a runtime would turn away.

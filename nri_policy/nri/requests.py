@@ -15,8 +15,8 @@ from functools import partial
 from nri_policy.nri.connection import SERVICES
 from nri_policy.nri.errors import CallRefused, Code
 from nri_policy.nri.mux import Conn
-from nri_policy.nri.service import Respond, Service
-from nri_policy.nri.ttrpc import Request
+from nri_policy.nri.service import PluginService, Respond
+from nri_policy.nri.ttrpc import IncomingCall
 
 log = logging.getLogger(__name__)
 
@@ -34,7 +34,7 @@ class Requests:
 
     def __init__(
         self,
-        service: Service,
+        service: PluginService,
         *,
         last_connection: bool,
         came: Callable[[float], float],
@@ -51,7 +51,7 @@ class Requests:
         self._patience = patience
         self._stop_doubting: Callable[[], None] | None = None
 
-    def take(self, request: Request, received: float, answer: Respond) -> None:
+    def take(self, request: IncomingCall, received: float, answer: Respond) -> None:
         """Begin to handle a request; *answer* is called with what comes of it."""
         if self._finishing:
             return

@@ -116,7 +116,7 @@ class ListObserver(Protocol):
         """Take note that it was answered, and whether too late to be sure of the connection."""
 
 
-class Service:
+class PluginService:
     """The service towards one connection.
 
     *observe* is told of each request, *listed* of the Synchronize.

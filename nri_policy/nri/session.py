@@ -37,9 +37,9 @@ from nri_policy.nri.errors import (
 )
 from nri_policy.nri.mux import Conn
 from nri_policy.nri.pauses import Pauses
-from nri_policy.nri.plugin import Identity, Plugin
+from nri_policy.nri.plugin import Plugin, PluginIdentity
 from nri_policy.nri.requests import Requests
-from nri_policy.nri.service import Observe, Service, Turn, unobserved
+from nri_policy.nri.service import Observe, PluginService, Turn, unobserved
 from nri_policy.nri.versions import SPOKEN, Runtime
 from nri_policy.proto.nri_pb2 import (
     ContainerUpdate,
@@ -77,7 +77,7 @@ class Session:
     def __init__(  # noqa: PLR0913 - keywords: what a test or the daemon replaces
         self,
         plugin: Plugin,
-        identity: Identity,
+        identity: PluginIdentity,
         *,
         turn: Turn | None = None,
         clock: Clock | None = None,
@@ -217,7 +217,7 @@ class Session:
     ) -> tuple[Channel, Requests]:
         """Connect to a socket's path, or to one that is open; raises OSError."""
         self._connected_at = self._clock.now()
-        service = Service(
+        service = PluginService(
             self._plugin, self._turn, self._clock, self._observe, listed=self._note_list
         )
         requests = Requests(

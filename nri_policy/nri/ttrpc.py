@@ -4,8 +4,9 @@ A message is `uint32 length | uint32 stream | uint8 type | uint8 flags | body`, 
 uses unary calls only: one request and one response a stream, flags 0. Messages of other types are
 skipped, flags are not looked at.
 
-`Client` and `Server` are the two ends of one connection; each plugin and each runtime has one of
-both, on different connections. Neither knows of methods' payloads, of time, or of the layer below.
+`ClientConnection` and `ServerConnection` are the two ends of one connection; each plugin and each
+runtime has one of both, on different connections. Neither knows of methods' payloads, of time, or
+of the layer below.
 
 Invariants: a client's stream ids are odd and increase; a server yields each stream id once.
 """
@@ -31,8 +32,8 @@ MAX_STREAM = (1 << 32) - 1
 MAX_STATUS_TEXT = 4096  # characters
 
 
-class Request(msgspec.Struct, frozen=True, kw_only=True):
-    """A call of the peer's; it waits for `Server.send_response` or `send_status`."""
+class IncomingCall(msgspec.Struct, frozen=True, kw_only=True):
+    """A call of the peer's; it waits for `ServerConnection.send_response` or `send_status`."""
 
     stream: int
     service: str
@@ -57,7 +58,7 @@ class Response(msgspec.Struct, frozen=True, kw_only=True):
     message: str
 
 
-class Client:
+class ClientConnection:
     """The calling end."""
 
     def __init__(self) -> None:
@@ -99,14 +100,14 @@ class Client:
         ]
 
 
-class Server:
+class ServerConnection:
     """The called end."""
 
     def __init__(self) -> None:
         self._frames = _frame_buffer()
         self._last_stream = 0
 
-    def receive_data(self, data: bytes) -> list[Request | InvalidRequest]:
+    def receive_data(self, data: bytes) -> list[IncomingCall | InvalidRequest]:
         """Return the calls that *data* completes; raises RemoteProtocolError."""
         return [
             self._request(stream, body)
@@ -114,7 +115,7 @@ class Server:
             if kind == REQUEST
         ]
 
-    def _request(self, stream: int, body: bytes) -> Request | InvalidRequest:
+    def _request(self, stream: int, body: bytes) -> IncomingCall | InvalidRequest:
         if stream % 2 == 0:
             return InvalidRequest(stream=stream, reason="stream id must be odd")
         if stream <= self._last_stream:
@@ -126,7 +127,7 @@ class Server:
             request = ttrpc_pb2.Request.FromString(body)
         except DecodeError:
             return InvalidRequest(stream=stream, reason="body is no ttrpc request")
-        return Request(
+        return IncomingCall(
             stream=stream,
             service=request.service,
             method=request.method,

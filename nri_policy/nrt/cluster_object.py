@@ -24,7 +24,7 @@ from msgspec.structs import replace
 from nri_policy.foundation.wording import quoted
 from nri_policy.kube.client import NODES, Client, Kind
 from nri_policy.kube.errors import APIError
-from nri_policy.nrt.publisher import PublishError, Trouble, Written
+from nri_policy.nrt.publisher import PublishError, Trouble, WriteResult
 from nri_policy.nrt.reading import GROUP, KIND, VERSION, Object
 
 MANAGER = "nri-policy"
@@ -62,7 +62,7 @@ class ClusterSink:
         self._node = node
         self._known: _Known | None = None
 
-    async def put(self, new: Object, *, fresh: bool) -> Written:
+    async def put(self, new: Object, *, fresh: bool) -> WriteResult:
         """Apply an object; *fresh*: look up its owner, version and revision again."""
         with _translate_errors():
             if self._known is not None and not fresh:
@@ -135,7 +135,7 @@ class ClusterSink:
             "uid": _metadata(node, "uid"),
         }
 
-    async def _write(self, new: Object, known: _Known) -> Written:
+    async def _write(self, new: Object, known: _Known) -> WriteResult:
         """Apply an object, or create or replace it if the role does not allow to apply."""
         kind, written_object, rivals = _kind(known.version), _for_cluster(known, new), set[str]()
         try:
@@ -148,7 +148,7 @@ class ClusterSink:
             except APIError as second:
                 raise (error if second.code == FORBIDDEN else second) from error
         self._known = _merge_known(known, written)
-        return Written(version=known.version, rivals=tuple(sorted(rivals)))
+        return WriteResult(version=known.version, rivals=tuple(sorted(rivals)))
 
     async def _apply(self, kind: Kind, written_object: Object) -> tuple[Object, set[str]]:
         """Apply an object, by force after a conflict; return it and the other managers of zones."""

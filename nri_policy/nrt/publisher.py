@@ -71,7 +71,7 @@ class PublicationPhase(StrEnum):
     OFF = "off"  # the settings do not want it
 
 
-class Written(Struct, frozen=True, kw_only=True):
+class WriteResult(Struct, frozen=True, kw_only=True):
     """The result of a write."""
 
     version: str = ""
@@ -83,7 +83,7 @@ class Sink(Protocol):
 
     name: str
 
-    async def put(self, new: Object, *, fresh: bool) -> Written:
+    async def put(self, new: Object, *, fresh: bool) -> WriteResult:
         """Write an object; *fresh*: look everything up again first."""
         ...
 
@@ -204,7 +204,7 @@ class TopologyPublisher:
             self._may_exist, self._last_written = False, None
         self._update(phase=PublicationPhase.OFF, trouble="", error="", rivals=())
 
-    def _record_success(self, reading: Reading, written: Written) -> None:
+    def _record_success(self, reading: Reading, written: WriteResult) -> None:
         before = self.publication
         if self._log_success:
             log.info("nrt-published", extra={"to": before.to})

@@ -15,7 +15,7 @@ from functools import partial
 from pathlib import Path
 from typing import TypeVar
 
-from nri_policy.nrt.publisher import PublishError, Trouble, Written
+from nri_policy.nrt.publisher import PublishError, Trouble, WriteResult
 from nri_policy.nrt.reading import Object
 
 _T = TypeVar("_T")
@@ -29,14 +29,14 @@ class TopologyFile:
         self._path = path
         self._thread = ThreadPoolExecutor(1)
 
-    async def put(self, new: Object, *, fresh: bool) -> Written:
+    async def put(self, new: Object, *, fresh: bool) -> WriteResult:
         """Replace the file; raise PublishError if that fails."""
         del fresh
         try:
             await self._do(partial(self._replace, new))
         except OSError as error:
             raise self._unwritable(error) from error
-        return Written(version=new["apiVersion"])
+        return WriteResult(version=new["apiVersion"])
 
     async def is_gone(self) -> bool:
         """Return whether the file no longer exists."""

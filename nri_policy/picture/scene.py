@@ -57,13 +57,13 @@ LETTERS = {
 }
 
 
-class CPUUse(Struct, frozen=True):
+class DrawnUse(Struct, frozen=True):
     """The present use of a CPU, and its owner if it is exclusive."""
 
     use: Purpose
     owner: str = ""  # container; empty if it is not exclusive
 
-    def moved_from(self, earlier: CPUUse) -> bool:
+    def moved_from(self, earlier: DrawnUse) -> bool:
         """Return whether the owner changed; a change between shared and idle does not count."""
         common = {Purpose.SHARED, Purpose.IDLE}
         return self != earlier and not {self.use, earlier.use} <= common
@@ -74,7 +74,7 @@ class Scene(Struct, frozen=True, kw_only=True):
 
     machine: MachineReport
     areas: Mapping[int, Area]  # by the pool's id
-    places: Mapping[int, CPUUse]  # of every online and offline CPU
+    places: Mapping[int, DrawnUse]  # of every online and offline CPU
     occupants: tuple[Occupant, ...]
     refused: Mapping[str, str]  # why, by name of the container
     marks: Mapping[str, Mark]  # of those with exclusive CPUs, now or earlier
@@ -157,18 +157,18 @@ def headline(machine: MachineReport) -> str:
 
 def _places(
     machine: MachineReport, pools: Sequence[PoolReport], occupants: Iterable[Occupant]
-) -> dict[int, CPUUse]:
+) -> dict[int, DrawnUse]:
     (top,) = (pool for pool in pools if pool.parent is None)
     sharable = top.sharable
     in_use = CPUSet.union(each.cpus for each in occupants if each.sort is Sort.NORMAL)
     layers = [
-        (machine.cpus.online, CPUUse(Purpose.UNAVAILABLE)),
-        (machine.cpus.offline, CPUUse(Purpose.OFFLINE)),
-        (sharable, CPUUse(Purpose.IDLE)),
-        (sharable & in_use, CPUUse(Purpose.SHARED)),
-        (top.reserved, CPUUse(Purpose.RESERVED)),
-        (top.isolated, CPUUse(Purpose.ISOLATED)),
-        *((each.room, CPUUse(Purpose.OWN, each.pod)) for each in occupants),
-        *((each.exclusive, CPUUse(Purpose.OWN, each.name)) for each in occupants),
+        (machine.cpus.online, DrawnUse(Purpose.UNAVAILABLE)),
+        (machine.cpus.offline, DrawnUse(Purpose.OFFLINE)),
+        (sharable, DrawnUse(Purpose.IDLE)),
+        (sharable & in_use, DrawnUse(Purpose.SHARED)),
+        (top.reserved, DrawnUse(Purpose.RESERVED)),
+        (top.isolated, DrawnUse(Purpose.ISOLATED)),
+        *((each.room, DrawnUse(Purpose.OWN, each.pod)) for each in occupants),
+        *((each.exclusive, DrawnUse(Purpose.OWN, each.name)) for each in occupants),
     ]
     return {cpu: place for cpus, place in layers for cpu in cpus}

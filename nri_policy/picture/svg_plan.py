@@ -10,7 +10,7 @@ from collections.abc import Iterator
 
 from nri_policy.picture.floor_plan import Box, plan
 from nri_policy.picture.markup import Element
-from nri_policy.picture.scene import LETTERS, MEANINGS, CPUUse, Purpose, Scene
+from nri_policy.picture.scene import LETTERS, MEANINGS, DrawnUse, Purpose, Scene
 from nri_policy.picture.svg_parts import (
     LETTER,
     LINE,
@@ -103,7 +103,7 @@ class _Painter:
         """Return the kind of the kernel partition that a CPU is in, empty if it is in none."""
         return next((each.partition for each in self._partitions if cpu in each.cpus), "")
 
-    def _tooltip(self, cpu: int, place: CPUUse) -> Iterator[str]:
+    def _tooltip(self, cpu: int, place: DrawnUse) -> Iterator[str]:
         """Yield the lines of a CPU's tooltip."""
         yield f"CPU {cpu}: {place.owner or MEANINGS[place.use]}"
         if not place.owner:

@@ -18,7 +18,7 @@ SHOWN = 3600.0  # seconds
 MOST_SHOWN = 5
 
 
-class Finding(StrEnum):
+class Anomaly(StrEnum):
     """What was found, as metrics name it."""
 
     OVERLAP = "overlap"  # a container on an exclusive CPU of another container
@@ -35,7 +35,7 @@ class Findings:
         node: str,
         *,
         record: Callable[[ClusterEvent], None],
-        count: Callable[[Finding], None],
+        count: Callable[[Anomaly], None],
         now: Callable[[], float],
     ) -> None:
         """Take the node's name, what records an event and what counts, and the time in seconds."""
@@ -55,31 +55,31 @@ class Findings:
         container, owners = found.container, ", ".join(found.owners)
         ran = f"was on CPUs {found.cpus}, which only {owners} may use"
         done = f"it is still there: {found.error}" if found.error else "it was moved off them"
-        self._found(Finding.OVERLAP, container, "ExclusiveCPUsShared", f"{ran}; {done}")
+        self._found(Anomaly.OVERLAP, container, "ExclusiveCPUsShared", f"{ran}; {done}")
 
     def accompanied(self, container: Container, reason: str) -> None:
         """Record a container that shares its exclusive CPUs, which cannot be mended here."""
         text = f"shares its exclusive CPUs: {reason}"
-        self._found(Finding.COMPANY, container, "ExclusiveCPUsNotAlone", text)
+        self._found(Anomaly.COMPANY, container, "ExclusiveCPUsNotAlone", text)
 
     def report_end(self, container: Container) -> None:
         """Record a container that was released without an event of the runtime."""
         text = "has no process any more, but the runtime did not report its end; its CPUs are free"
-        self._found(Finding.ENDED, container, "EndedWithoutEvent", text)
+        self._found(Anomaly.ENDED, container, "EndedWithoutEvent", text)
 
     def report_given_up(self, container: Container) -> None:
         """Take note of a container that was created and will not be started."""
         text = "was never started and has no process; its CPUs are free"
-        self._found(Finding.ENDED, container, "EndedWithoutEvent", text)
+        self._found(Anomaly.ENDED, container, "EndedWithoutEvent", text)
 
     def unknown(self, cgroups: Collection[str]) -> None:
         """Take note of cgroups with processes that no runtime told us of."""
         for cgroup in cgroups:
-            self._count(Finding.UNKNOWN)
+            self._count(Anomaly.UNKNOWN)
             text = f"a container runs in {cgroup}, but the runtime has not reported it"
             self._record(ClusterEvent(about=self._node, reason="UnknownContainer", text=text))
 
-    def _found(self, finding: Finding, container: Container, reason: str, text: str) -> None:
+    def _found(self, finding: Anomaly, container: Container, reason: str, text: str) -> None:
         self._count(finding)
         self._latest.append((self._now(), f"{container.full_name} {text}"))
         pod = container.pod

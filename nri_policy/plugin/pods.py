@@ -47,7 +47,7 @@ START_PATIENCE = 0.5
 STARTED = {nri_pb2.CONTAINER_RUNNING, nri_pb2.CONTAINER_PAUSED, nri_pb2.CONTAINER_STOPPED}
 
 
-class Assignments(Protocol):
+class AssignmentSource(Protocol):
     """Where devices are that the kubelet has assigned; `kubelet.pod_resources.Assignments`."""
 
     def ask(self, pod: Pod) -> None:
@@ -73,7 +73,7 @@ class Assignments(Protocol):
         """Forget a pod that is gone."""
 
 
-class ClaimedDevices(Protocol):
+class ClaimedDeviceSource(Protocol):
     """Which devices containers have by resource claims; `dra.claimed_devices.ClaimedDevices`."""
 
     def ask(self, pod: Pod) -> None:
@@ -94,7 +94,7 @@ class ClaimedDevices(Protocol):
         """Forget a pod that is gone."""
 
 
-class PodObjects(Protocol):
+class PodObjectSource(Protocol):
     """What the objects of pods say; `kubelet.pod_objects.PodObjects`."""
 
     @property
@@ -133,11 +133,11 @@ class Pods:
         self,
         node: Node,
         locator: Locator | None,
-        assignments: Assignments | None,
-        claims: ClaimedDevices | None,
+        assignments: AssignmentSource | None,
+        claims: ClaimedDeviceSource | None,
         changed: Callable[[], None],
         *,
-        objects: PodObjects | None = None,
+        objects: PodObjectSource | None = None,
         claimed: Callable[[nri_pb2.PodSandbox, nri_pb2.Container], tuple[str, ...]] = _no_claim,
     ) -> None:
         """Have *changed* called when others are counted, or Guaranteed pods have come or changed.
@@ -365,7 +365,7 @@ class Pods:
             plain = replace(plain, devices=devices)
         return replace(plain, hints=hints)
 
-    def _hints_of_pod(self, pod: Pod, assignments: Assignments | None) -> tuple[Hint, ...]:
+    def _hints_of_pod(self, pod: Pod, assignments: AssignmentSource | None) -> tuple[Hint, ...]:
         """Return hints of all containers of a pod that may get a room."""
         if assignments is None or self.locator is None:
             return ()
@@ -404,13 +404,13 @@ class Pods:
         return objects is not None and objects.readable
 
     @property
-    def _cluster(self) -> PodObjects | None:
+    def _cluster(self) -> PodObjectSource | None:
         """What the objects of pods say, if the settings say that they are read."""
         asked = self._node.view.layout.settings.agent.pod_specs is PodSpecs.AUTO
         return self._objects if asked else None
 
     @property
-    def _kubelet(self) -> Assignments | None:
+    def _kubelet(self) -> AssignmentSource | None:
         """What the kubelet has assigned, if the settings say that it is asked."""
         asked = self._node.view.layout.settings.agent.pod_resource_api
         return self._assignments if asked else None

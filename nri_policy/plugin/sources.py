@@ -14,7 +14,7 @@ from nri_policy.delivery.partitions import PartitionFiles
 from nri_policy.delivery.pod_quotas import QuotaFiles
 from nri_policy.engine.event import StoredGrant
 from nri_policy.hardware.locality import Locator
-from nri_policy.plugin.pods import Assignments, ClaimedDevices, PodObjects
+from nri_policy.plugin.pods import AssignmentSource, ClaimedDeviceSource, PodObjectSource
 
 
 class HostCgroups(CgroupFiles, PartitionFiles, QuotaFiles, Protocol):
@@ -25,9 +25,11 @@ class Sources(Struct, frozen=True, kw_only=True):
     """What else is asked about containers, and the time."""
 
     locator: Locator | None = None  # None: devices and mounts are no hints
-    assignments: Assignments | None = None  # None: the kubelet is not asked
-    claims: ClaimedDevices | None = None  # None: the cluster is not asked about resource claims
-    objects: PodObjects | None = None  # None: nor about what containers ask for
+    assignments: AssignmentSource | None = None  # None: the kubelet is not asked
+    claims: ClaimedDeviceSource | None = (
+        None  # None: the cluster is not asked about resource claims
+    )
+    objects: PodObjectSource | None = None  # None: nor about what containers ask for
     cgroups: HostCgroups | None = None  # None: only the runtime's events say what is in force
     now: Callable[[], float] = time.time  # seconds since the epoch
     held: Callable[[], Mapping[str, StoredGrant]] = dict  # what an earlier daemon granted, by id

@@ -8,7 +8,7 @@ from msgspec.structs import replace
 
 from nri_policy.audit.cgroup import folder_of, settle_partitions
 from nri_policy.audit.cpu_use import CpuUse
-from nri_policy.audit.deviations import CpusetState, Observed
+from nri_policy.audit.deviations import CpusetState, KernelState
 from nri_policy.audit.first_process import FirstProcess
 from nri_policy.delivery.cpuset_files import Change, Confined
 from nri_policy.delivery.partition_files import Settled
@@ -16,8 +16,8 @@ from nri_policy.delivery.pod_quotas import Limited
 from nri_policy.engine.state.partitions import Partition
 from nri_policy.foundation.cpuset import CPUSet
 from nri_policy.plugin.convert import resources_of
-from nri_policy.simulation.containers import Container, RuntimeState
-from nri_policy.simulation.cpusets import CPUS, EFFECTIVE, PARTITION, Cpusets
+from nri_policy.simulation.containers import RuntimeState, SimulatedContainer
+from nri_policy.simulation.cpusets import CPUS, EFFECTIVE, PARTITION, CpusetTree
 from nri_policy.simulation.embedded import EmbeddedRuntime
 from nri_policy.workload.pod import Resources
 
@@ -29,7 +29,7 @@ class SimulatedCgroups:
 
     def __init__(self, runtime: EmbeddedRuntime) -> None:
         self._runtime = runtime
-        self._cpusets: Cpusets | None = None  # from the first use of a file on
+        self._cpusets: CpusetTree | None = None  # from the first use of a file on
         self._online = CPUSet()  # what they know of the machine
         self._pod_paths: set[str] = set()
         self._known: dict[str, tuple[str, str]] = {}  # path and CPUs by the ids of containers
@@ -51,11 +51,11 @@ class SimulatedCgroups:
         """Return the names of the cgroups right below one."""
         return self._follow().children(path)
 
-    def _follow(self) -> Cpusets:
+    def _follow(self) -> CpusetTree:
         """Return the cpusets, with the pods and containers that there are now."""
         machine = self._runtime.machine
         if self._cpusets is None:
-            self._cpusets, self._online = Cpusets(POSSIBLE), POSSIBLE
+            self._cpusets, self._online = CpusetTree(POSSIBLE), POSSIBLE
         cpusets = self._cpusets
         there = {each.id: each for each in self._runtime.containers if each.in_force is not None}
         for container_id in [*(self._known.keys() - there)]:
@@ -75,7 +75,7 @@ class SimulatedCgroups:
             self._copy(each, cpusets)
         return cpusets
 
-    def _copy(self, container: Container, cpusets: Cpusets) -> None:
+    def _copy(self, container: SimulatedContainer, cpusets: CpusetTree) -> None:
         """Have a container's cgroup be as the runtime has it."""
         now = str(container.cpus)
         path, before = self._known.get(container.id, ("", ""))
@@ -94,7 +94,7 @@ class SimulatedCgroups:
         *,
         turn: int,  # noqa: ARG002 - the same
         watched: Iterable[int] = (),  # noqa: ARG002 - the same
-    ) -> Observed | None:
+    ) -> KernelState | None:
         """Return where a container may run, None if it does not."""
         for each in self._runtime.containers:
             if each.id == container_id and each.state is RuntimeState.RUNNING:
@@ -107,7 +107,7 @@ class SimulatedCgroups:
                     partition = cpusets.read(path, PARTITION)
                     cpus = CpusetState(written=each.cpus, effective=CPUSet.parse(effective))
                 mems = _cpuset(each.mems, machine.memory_nodes)
-                return Observed(cpus=cpus, mems=mems, partition=partition, threads={})
+                return KernelState(cpus=cpus, mems=mems, partition=partition, threads={})
         return None
 
     def limits(self, cgroup: str, names: Iterable[str]) -> Mapping[str, str]:
@@ -209,7 +209,7 @@ class SimulatedCgroups:
                         found[each.id] = [each.message.pid]
         return found
 
-    def _of(self, cgroup: str) -> Container | None:
+    def _of(self, cgroup: str) -> SimulatedContainer | None:
         for each in self._runtime.containers:
             if each.message.linux.cgroups_path == cgroup:
                 return each
@@ -223,7 +223,7 @@ class SimulatedCgroups:
         """Forget nothing: nothing is kept."""
 
 
-def _make(cpusets: Cpusets, path: str) -> None:
+def _make(cpusets: CpusetTree, path: str) -> None:
     """Make a cgroup and those above it."""
     names = path.split("/")
     for number in range(1, len(names) + 1):

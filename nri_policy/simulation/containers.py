@@ -60,10 +60,10 @@ class Update(Struct, frozen=True, kw_only=True):
 
 
 @dataclass(slots=True, kw_only=True, eq=False)
-class Container:
+class SimulatedContainer:
     """One container; a restart makes a new one of the same name."""
 
-    pod: Pod
+    pod: SimulatedPod
     name: str
     message: nri.Container  # with its specification
     state: RuntimeState = RuntimeState.CREATING
@@ -182,14 +182,14 @@ class Container:
 
 
 @dataclass(slots=True, kw_only=True, eq=False)
-class Pod:
+class SimulatedPod:
     """One pod sandbox and its containers, in the order of their creation."""
 
     manifest: PodManifest
     message: nri.PodSandbox
     ready: bool = True  # until it is stopped
     calls: asyncio.Lock = field(default_factory=asyncio.Lock)  # the kubelet makes one at a time
-    containers: list[Container] = field(default_factory=list)
+    containers: list[SimulatedContainer] = field(default_factory=list)
     # its resized amounts; its sandbox keeps those of the creation, as in real runtimes
     resized: nri.LinuxResources | None = None
 
@@ -208,7 +208,7 @@ class Pod:
         """`namespace/name`."""
         return self.manifest.key
 
-    def container(self, name: str) -> Container:
+    def container(self, name: str) -> SimulatedContainer:
         """Return the latest container called *name*. Raises KeyError."""
         for container in reversed(self.containers):
             if container.name == name:

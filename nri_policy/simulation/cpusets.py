@@ -104,7 +104,7 @@ class _Cgroup:
         return self.cpus & self.above.effective or self.above.effective
 
 
-class Cpusets:
+class CpusetTree:
     """Cgroups by their path below the root, and what the files of each read as."""
 
     def __init__(self, online: CPUSet, *, isolated: CPUSet = EMPTY) -> None:

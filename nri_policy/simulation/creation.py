@@ -13,7 +13,7 @@ from nri_policy.kubelet.runtime_requests import Kubelet
 from nri_policy.manifests.pod import ContainerManifest, PodManifest
 from nri_policy.nri.release import Release
 from nri_policy.proto import nri_pb2 as nri
-from nri_policy.simulation.containers import Container, Pod
+from nri_policy.simulation.containers import SimulatedContainer, SimulatedPod
 
 
 class Creation:
@@ -27,7 +27,7 @@ class Creation:
         self._serial = count(1)
         self._pid = count(1000)
 
-    def pod(self, manifest: PodManifest) -> Pod:
+    def pod(self, manifest: PodManifest) -> SimulatedPod:
         """Return a new pod of a manifest."""
         serial = next(self._serial)
         uid = manifest.metadata.uid or runtimespec.object_uid("uid", manifest.key, serial)
@@ -39,11 +39,11 @@ class Creation:
         if self._release.shows_ips:
             message.ips.append(f"10.244.{serial >> 8 & 255}.{serial & 255}")
         runtimespec.complete_sandbox(message, runtime=self._release.name, pid=self.process())
-        return Pod(manifest=manifest, message=message)
+        return SimulatedPod(manifest=manifest, message=message)
 
     def container(
-        self, pod: Pod, manifest: ContainerManifest, devices: Iterable[nri.LinuxDevice]
-    ) -> Container:
+        self, pod: SimulatedPod, manifest: ContainerManifest, devices: Iterable[nri.LinuxDevice]
+    ) -> SimulatedContainer:
         """Return a new container of a pod, not yet in the pod's list."""
         attempt = sum(container.name == manifest.name for container in pod.containers)
         message = self._kubelet.container(pod.manifest, manifest, attempt=attempt)
@@ -54,13 +54,13 @@ class Creation:
         runtimespec.complete_container(
             message, pod.message, runtime=self._release.name, image=manifest.image
         )
-        return Container(pod=pod, name=manifest.name, message=message)
+        return SimulatedContainer(pod=pod, name=manifest.name, message=message)
 
     def process(self) -> int:
         """Return the id of a new process."""
         return next(self._pid)
 
-    def show_time(self, container: Container, field: str) -> None:
+    def show_time(self, container: SimulatedContainer, field: str) -> None:
         """Set one of a container's times to now, where the release shows them."""
         if self._release.shows_times:
             setattr(container.message, field, int(self._clock() * 1e9))

@@ -39,7 +39,13 @@ from nri_policy.nri.release import Release
 from nri_policy.nri.versions import Version
 from nri_policy.proto import nri_pb2 as nri
 from nri_policy.simulation.adaptation import Adaptation, Timeouts
-from nri_policy.simulation.containers import Container, CRIError, Pod, RuntimeState, SimulatedKernel
+from nri_policy.simulation.containers import (
+    CRIError,
+    RuntimeState,
+    SimulatedContainer,
+    SimulatedKernel,
+    SimulatedPod,
+)
 from nri_policy.simulation.creation import Creation
 from nri_policy.simulation.device_manager import AdmissionError, DeviceManager
 
@@ -51,7 +57,7 @@ log = logging.getLogger(__name__)
 
 # Where: "creating" (its creation was answered), "starting" (its cgroup is made), "started" (its
 # start was answered), "updating" (its update was answered).
-Between = Callable[[str, Container], Awaitable[None]]
+Between = Callable[[str, SimulatedContainer], Awaitable[None]]
 
 
 class ContainerRuntime:
@@ -89,8 +95,8 @@ class ContainerRuntime:
         # Called as the kubelet calls the drivers of a pod's claims: before it runs, and at its end.
         self.prepare: Callable[[PodManifest], Awaitable[None]] = _no_claims
         self.unprepare: Callable[[PodManifest], Awaitable[None]] = _no_claims
-        self._pods: dict[str, Pod] = {}
-        self._containers: dict[str, Container] = {}
+        self._pods: dict[str, SimulatedPod] = {}
+        self._containers: dict[str, SimulatedContainer] = {}
         self._creation = Creation(self.release, kubelet, clock)
         self._nri = Adaptation(socket_path, self.release, self, timeouts=timeouts)
 
@@ -112,7 +118,7 @@ class ContainerRuntime:
                     container.message.linux.resources.CopyFrom(container.asked)
         await self._nri.start()
 
-    def vanish(self, container: Container) -> None:
+    def vanish(self, container: SimulatedContainer) -> None:
         """Let a container exit without an event."""
         container.enter(RuntimeState.STOPPED)
         container.in_force = None
@@ -120,18 +126,18 @@ class ContainerRuntime:
     # ---- what is there
 
     @property
-    def pods(self) -> list[Pod]:
+    def pods(self) -> list[SimulatedPod]:
         """Existing pods, in the order of their creation."""
         return list(self._pods.values())
 
     @property
-    def containers(self) -> list[Container]:
+    def containers(self) -> list[SimulatedContainer]:
         """Existing containers, in the order of their creation."""
         return list(self._containers.values())
 
     # ---- CRI
 
-    async def run_pod(self, manifest: Mapping[str, Any] | PodManifest) -> Pod:
+    async def run_pod(self, manifest: Mapping[str, Any] | PodManifest) -> SimulatedPod:
         """RunPodSandbox, if the kubelet admits the pod. Raises ManifestError for a bad manifest."""
         if not isinstance(manifest, PodManifest):
             manifest = read_pod(manifest)
@@ -161,8 +167,8 @@ class ContainerRuntime:
             return pod
 
     async def create_container(
-        self, pod: Pod, name: str, *, devices: Iterable[nri.LinuxDevice] = ()
-    ) -> Container:
+        self, pod: SimulatedPod, name: str, *, devices: Iterable[nri.LinuxDevice] = ()
+    ) -> SimulatedContainer:
         """CreateContainer, with what a device plugin would add. Raises KeyError for the name."""
         manifest = pod.manifest.container(name)
         async with self._call(pod):
@@ -196,7 +202,7 @@ class ContainerRuntime:
             await self._tell(nri.POST_CREATE_CONTAINER, pod, container)
             return container
 
-    async def start_container(self, container: Container) -> None:
+    async def start_container(self, container: SimulatedContainer) -> None:
         """StartContainer; one that fails is stopped."""
         async with self._call(container.pod):
             _require(container, RuntimeState.CREATED)
@@ -223,7 +229,9 @@ class ContainerRuntime:
             await self._tell(nri.POST_START_CONTAINER, container.pod, container)
             await self.after()
 
-    async def update_container(self, container: Container, resources: nri.LinuxResources) -> None:
+    async def update_container(
+        self, container: SimulatedContainer, resources: nri.LinuxResources
+    ) -> None:
         """UpdateContainerResources; fields that are unset, or 0, stay unchanged."""
         request = nri.LinuxResources()
         request.CopyFrom(resources)
@@ -243,7 +251,7 @@ class ContainerRuntime:
 
     async def update_pod(
         self,
-        pod: Pod,
+        pod: SimulatedPod,
         resources: nri.LinuxResources,
         *,
         overhead: nri.LinuxResources | None = None,
@@ -260,23 +268,23 @@ class ContainerRuntime:
             await self._tell(nri.POST_UPDATE_POD_SANDBOX, pod)
             await self.after()
 
-    async def stop_container(self, container: Container) -> None:
+    async def stop_container(self, container: SimulatedContainer) -> None:
         """StopContainer; does nothing to a stopped container."""
         async with self._call(container.pod):
             await self._stop(container, ends=self._can_end(container))
 
-    async def remove_container(self, container: Container) -> None:
+    async def remove_container(self, container: SimulatedContainer) -> None:
         """RemoveContainer; stops it first."""
         async with self._call(container.pod):
             await self._stop(container)
             await self._remove(container)
 
-    async def stop_pod(self, pod: Pod) -> None:
+    async def stop_pod(self, pod: SimulatedPod) -> None:
         """StopPodSandbox; stops its containers first."""
         async with self._call(pod):
             await self._pod_stopped(pod)
 
-    async def remove_pod(self, pod: Pod) -> None:
+    async def remove_pod(self, pod: SimulatedPod) -> None:
         """RemovePodSandbox; stops it first, and removes its containers."""
         async with self._call(pod):
             await self._pod_stopped(pod)
@@ -320,7 +328,7 @@ class ContainerRuntime:
     # ---- parts of CRI calls
 
     @asynccontextmanager
-    async def _call(self, pod: Pod) -> AsyncIterator[None]:
+    async def _call(self, pod: SimulatedPod) -> AsyncIterator[None]:
         """Serialize a pod's CRI calls, and turn what plugins refuse into their errors.
 
         Calls on other pods come between its events.
@@ -331,7 +339,9 @@ class ContainerRuntime:
             except CallRefused as error:
                 raise CRIError(error.message, code=error.code) from error
 
-    async def _tell(self, event: nri.Event, pod: Pod, container: Container | None = None) -> None:
+    async def _tell(
+        self, event: nri.Event, pod: SimulatedPod, container: SimulatedContainer | None = None
+    ) -> None:
         """Notify plugins of an event; a failure changes nothing."""
         try:
             async with self._nri.lock:
@@ -342,7 +352,7 @@ class ContainerRuntime:
                 extra={"pod": pod.key, "of": nri.Event.Name(event), "reason": str(error)},
             )
 
-    async def _adjust(self, container: Container) -> None:
+    async def _adjust(self, container: SimulatedContainer) -> None:
         async with self._nri.lock:
             self.cause = cause = f"CreateContainer {container.key}"
             results = await self._nri.create(container.pod.message, container.message)
@@ -352,7 +362,7 @@ class ContainerRuntime:
         container.asked = nri.LinuxResources()
         container.asked.CopyFrom(container.message.linux.resources)
 
-    def _set(self, container: Container, wanted: nri.LinuxResources, cause: str) -> None:
+    def _set(self, container: SimulatedContainer, wanted: nri.LinuxResources, cause: str) -> None:
         early = self.release.makes_cgroups_early
         into_cgroup = early or container.state is RuntimeState.RUNNING
         container.apply(wanted, machine=self.machine, cause=cause, into_cgroup=into_cgroup)
@@ -362,7 +372,7 @@ class ContainerRuntime:
         if failed and self.release.name == "cri-o":
             raise CRIError(f"NRI failed to update {len(failed)} containers")
 
-    def _can_end(self, container: Container) -> bool:
+    def _can_end(self, container: SimulatedContainer) -> bool:
         """Return whether a container ends when it is stopped; one that ends so seems stopped."""
         if container.state is RuntimeState.CREATED:
             if not self.release.stops_before_start:
@@ -370,7 +380,7 @@ class ContainerRuntime:
             container.message.state = nri.CONTAINER_STOPPED
         return True
 
-    async def _stop(self, container: Container, *, ends: bool = True) -> None:
+    async def _stop(self, container: SimulatedContainer, *, ends: bool = True) -> None:
         """End a container; plugins get one event, while it still seems to run."""
         if container.state in (RuntimeState.STOPPED, RuntimeState.REMOVED):
             return
@@ -389,18 +399,18 @@ class ContainerRuntime:
             self.vanish(container)
             self._creation.show_time(container, "finished_at")
 
-    async def _remove(self, container: Container) -> None:
+    async def _remove(self, container: SimulatedContainer) -> None:
         if container.state is RuntimeState.REMOVED:
             return
         await self._tell(nri.REMOVE_CONTAINER, container.pod, container)
         self._forget(container)
 
-    def _forget(self, container: Container) -> None:
+    def _forget(self, container: SimulatedContainer) -> None:
         container.enter(RuntimeState.REMOVED)
         container.pod.containers.remove(container)
         del self._containers[container.id]
 
-    async def _pod_stopped(self, pod: Pod) -> None:
+    async def _pod_stopped(self, pod: SimulatedPod) -> None:
         for container in pod.containers:
             if self._can_end(container):
                 await self._stop(container)
@@ -420,10 +430,10 @@ async def _nothing() -> None:
     """Let nothing follow."""
 
 
-async def _nobody(where: str, container: Container) -> None:
+async def _nobody(where: str, container: SimulatedContainer) -> None:
     """Do nothing in between."""
 
 
-def _require(container: Container, *states: RuntimeState) -> None:
+def _require(container: SimulatedContainer, *states: RuntimeState) -> None:
     if container.state not in states:
         raise CRIError(f"container {container.key} is {container.state}")

@@ -13,14 +13,14 @@ from typing import Any
 from nri_policy.kubelet.resize_steps import ContainerStep, PodStep, list_resize_steps
 from nri_policy.manifests.pod import ContainerManifest, PodManifest
 from nri_policy.manifests.resources import ResourceChange
-from nri_policy.simulation.containers import Container, CRIError, Pod
+from nri_policy.simulation.containers import CRIError, SimulatedContainer, SimulatedPod
 from nri_policy.simulation.cri import ContainerRuntime
 
 
 class PodStartError(CRIError):
     """Some containers of a pod did not start. *errors*: container name → error."""
 
-    def __init__(self, pod: Pod, errors: dict[str, CRIError]) -> None:
+    def __init__(self, pod: SimulatedPod, errors: dict[str, CRIError]) -> None:
         text = "; ".join(f"{pod.key}/{name}: {error}" for name, error in errors.items())
         super().__init__(text, code=next(iter(errors.values())).code)
         self.errors = errors
@@ -31,7 +31,7 @@ class EmbeddedRuntime(ContainerRuntime):
 
     # ---- what is there
 
-    def pod(self, key: str) -> Pod:
+    def pod(self, key: str) -> SimulatedPod:
         """Return the pod called `namespace/name`, or `name` in `default`. Raises KeyError."""
         key = key if "/" in key else f"default/{key}"
         for pod in self.pods:
@@ -39,7 +39,7 @@ class EmbeddedRuntime(ContainerRuntime):
                 return pod
         raise KeyError(key)
 
-    def container(self, key: str) -> Container:
+    def container(self, key: str) -> SimulatedContainer:
         """Return the container called `namespace/pod/name` or `pod/name`. Raises KeyError."""
         pod, _, name = key.rpartition("/")
         return self.pod(pod).container(name)
@@ -73,7 +73,7 @@ class EmbeddedRuntime(ContainerRuntime):
 
     # ---- like kubelet
 
-    async def start_pod(self, manifest: Mapping[str, Any] | PodManifest) -> Pod:
+    async def start_pod(self, manifest: Mapping[str, Any] | PodManifest) -> SimulatedPod:
         """Run a pod with all of its containers, init containers first, one after the other.
 
         A container that fails does not keep the next from starting, unless it is an init container.
@@ -93,7 +93,7 @@ class EmbeddedRuntime(ContainerRuntime):
             raise PodStartError(pod, errors)
         return pod
 
-    async def resize(self, pod: Pod, name: str | None, change: ResourceChange) -> None:
+    async def resize(self, pod: SimulatedPod, name: str | None, change: ResourceChange) -> None:
         """Change what a container requests, in place: what *change* does not name stays.
 
         Without a *name* what the pod has as a whole. Raises ManifestError if the API server would
@@ -106,7 +106,9 @@ class EmbeddedRuntime(ContainerRuntime):
         await self._resize(pod, list_resize_steps(self.kubelet, pod.manifest, after))
         pod.manifest = after
 
-    async def resize_together(self, pod: Pod, changes: Mapping[str, ResourceChange]) -> None:
+    async def resize_together(
+        self, pod: SimulatedPod, changes: Mapping[str, ResourceChange]
+    ) -> None:
         """Change the requests of several containers of a pod, as `resize` does for one."""
         after = pod.manifest
         for name, change in changes.items():  # the API server accepts all of them, or none
@@ -123,7 +125,7 @@ class EmbeddedRuntime(ContainerRuntime):
         steps = [*list_resize_steps(self.kubelet, pod.manifest, after)]
         await self._resize(pod, steps or as_before)
 
-    async def _resize(self, pod: Pod, steps: Iterable[PodStep | ContainerStep]) -> None:
+    async def _resize(self, pod: SimulatedPod, steps: Iterable[PodStep | ContainerStep]) -> None:
         for step in steps:
             if isinstance(step, ContainerStep):
                 manifest = pod.manifest.resized(step.name, step.change)
@@ -134,7 +136,7 @@ class EmbeddedRuntime(ContainerRuntime):
             elif self.release.updates_pods:
                 await self.update_pod(pod, step.resources)
 
-    async def delete_pod(self, pod: Pod) -> None:
+    async def delete_pod(self, pod: SimulatedPod) -> None:
         """Stop and remove a pod and its containers: sidecars last, in the reverse order."""
         for container in _ending(pod):
             await self.stop_container(container)
@@ -143,19 +145,21 @@ class EmbeddedRuntime(ContainerRuntime):
             await self.remove_container(container)
         await self.remove_pod(pod)
 
-    async def delete_container(self, container: Container) -> None:
+    async def delete_container(self, container: SimulatedContainer) -> None:
         """Stop and remove a container."""
         await self.stop_container(container)
         await self.remove_container(container)
 
-    async def _run_container(self, pod: Pod, manifest: ContainerManifest, *, to_end: bool) -> None:
+    async def _run_container(
+        self, pod: SimulatedPod, manifest: ContainerManifest, *, to_end: bool
+    ) -> None:
         container = await self.create_container(pod, manifest.name)
         await self.start_container(container)
         if to_end and not manifest.sidecar:
             await self.delete_container(container)
 
 
-def _ending(pod: Pod) -> list[Container]:
+def _ending(pod: SimulatedPod) -> list[SimulatedContainer]:
     """Return a pod's containers in the order in which the kubelet ends them."""
     names = [each.name for each in pod.manifest.spec.init_containers]
     main = [each for each in pod.containers if each.name not in names]

@@ -74,8 +74,8 @@ class PluginLink:
         self._serve = serve
         self._deadline = deadline
         self._trunk = GoTrunk()
-        self._client = ttrpc.Client()
-        self._server = ttrpc.Server()
+        self._client = ttrpc.ClientConnection()
+        self._server = ttrpc.ServerConnection()
         self._calls: dict[int, asyncio.Future[GoMessage]] = {}
         self._serving: set[asyncio.Task[None]] = set()
 
@@ -215,7 +215,7 @@ class PluginLink:
             return self._server.send_status(message.stream, error.code, error.message)
         return self._server.send_response(message.stream, result.SerializeToString())
 
-    def _request(self, message: GoMessage) -> ttrpc.Request:
+    def _request(self, message: GoMessage) -> ttrpc.IncomingCall:
         request = next(iter(self._server.receive_data(message.encoded)), None)
         if request is None or message.flags:
             raise CallRefused("not a unary request", code=Code.INVALID_ARGUMENT)

@@ -29,7 +29,7 @@ from nri_policy.foundation.yamltext import Marks
 from nri_policy.manifests.pod import PodManifest
 from nri_policy.manifests.resources import ManifestError
 from nri_policy.report import Containers, OccupiedPoolReport, plain, refusal_report
-from nri_policy.simulation.containers import Container, CRIError, Pod
+from nri_policy.simulation.containers import CRIError, SimulatedContainer, SimulatedPod
 from nri_policy.simulation.embedded import EmbeddedRuntime, PodStartError
 from nri_policy.simulation.scenario import (
     SET_FIELDS,
@@ -282,10 +282,10 @@ class Playback:
             self._disks = step.nodes
         await self._node.attach(self._runtime.devices.numa_nodes, self._disks)
 
-    def _pods(self) -> dict[str, Pod]:
+    def _pods(self) -> dict[str, SimulatedPod]:
         return {pod.key: pod for pod in self._runtime.pods}
 
-    def _containers_by_name(self) -> dict[str, Container]:
+    def _containers_by_name(self) -> dict[str, SimulatedContainer]:
         """Return the latest container of each name."""
         return {container.key: container for container in self._runtime.containers}
 

@@ -82,7 +82,7 @@ _TRANSIENT = frozenset(
 )
 
 
-class Link(IntEnum):
+class RecordLink(IntEnum):
     """How a record relates to the one before it."""
 
     NEXT = 0  # nothing happened between the two

@@ -38,7 +38,7 @@ from nri_policy.report import (
     class_items,
     explanation_report,
 )
-from nri_policy.store.database import Link
+from nri_policy.store.database import RecordLink
 from nri_policy.store.errors import StoreError
 from nri_policy.store.journal import Journal, Record, open_journal
 from nri_policy.workload.request import Sort
@@ -276,7 +276,7 @@ def _describe(record: Record, names: Mapping[str, str]) -> JournalRecord:
         seq=record.seq,
         time=format_time(record.time),
         follows=record.link.name.lower(),
-        event="base" if record.link is Link.BASE else kind(record.event),
+        event="base" if record.link is RecordLink.BASE else kind(record.event),
         container=name,
         summary=summary,
         refused=record.refusal is not None,

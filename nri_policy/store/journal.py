@@ -19,7 +19,7 @@ from nri_policy.engine.grant import Decision
 from nri_policy.engine.state.layout import Layout, layout_of
 from nri_policy.foundation.cpuset import CPUSet
 from nri_policy.pools.capacity import CapacityError, Earlier
-from nri_policy.store.database import Link, open_for_reading, translate_errors, verify
+from nri_policy.store.database import RecordLink, open_for_reading, translate_errors, verify
 from nri_policy.store.encoding import (
     ResizeRepeats,
     decode_decision,
@@ -38,7 +38,7 @@ class Record(Struct, frozen=True, kw_only=True):
 
     seq: int
     time: float  # seconds since the epoch
-    link: Link
+    link: RecordLink
     layout: Layout  # after the event
     event: Event
     decision: Decision  # of a refused event it has at most the explanation
@@ -83,7 +83,7 @@ class Journal:
         base = "(SELECT coalesce(max(seq), 0) FROM journal WHERE seq <= ?1 AND link = ?2)"
         query = f"{_QUERY}seq BETWEEN {base} AND ?1 ORDER BY seq"
         with translate_errors(self._path):
-            for row in self._connection.execute(query, (after, Link.BASE)):
+            for row in self._connection.execute(query, (after, RecordLink.BASE)):
                 yield self._record(row)
 
     def names(self) -> frozenset[str]:
@@ -103,7 +103,7 @@ class Journal:
             " ORDER BY seq DESC"
         )
         with translate_errors(self._path):
-            for row in self._connection.execute(query, (container_id, pod_id, Link.BASE)):
+            for row in self._connection.execute(query, (container_id, pod_id, RecordLink.BASE)):
                 yield self._record(row)
 
     def latest(self, full_name: str) -> Record | None:
@@ -125,7 +125,7 @@ class Journal:
             return Record(
                 seq=seq,
                 time=time,
-                link=Link(link),
+                link=RecordLink(link),
                 layout=layout,
                 event=decode_event(kind.decode(), event, str(self._path)),
                 decision=decided,

@@ -32,7 +32,7 @@ from nri_policy.foundation.refusal import Refused
 from nri_policy.hardware.machine import Machine
 from nri_policy.node import Outcome, Statistics, view_of
 from nri_policy.settings import Settings
-from nri_policy.store.database import Link
+from nri_policy.store.database import RecordLink
 from nri_policy.store.journal import Record
 from nri_policy.workload.claim import ClaimPart
 from nri_policy.workload.pod import Container, ContainerState
@@ -58,10 +58,10 @@ class RecordedReplay:
 
     def step(self, record: Record) -> Iterator[Difference]:
         """Replay one record and yield differences; raises ValueError for a malformed record."""
-        if record.link is Link.BASE:
+        if record.link is RecordLink.BASE:
             assert isinstance(record.event, Synchronized), "a picture of all containers"
             yield from self._rebase(record, record.event)
-        elif record.link is Link.GAP or self.engine is None:
+        elif record.link is RecordLink.GAP or self.engine is None:
             self.engine = None
             self.skipped += 1
         else:
@@ -96,9 +96,9 @@ class AlternativeReplay:
     def step(self, record: Record) -> None:
         """Replay one record; raises CapacityError if the circumstances are impossible."""
         event = record.event
-        if record.link is Link.GAP:
+        if record.link is RecordLink.GAP:
             self._complete = False
-        elif record.link is Link.BASE:
+        elif record.link is RecordLink.BASE:
             assert isinstance(event, Synchronized), "a picture of all containers"
             if not self._complete:
                 self._catch_up(record, event)

@@ -36,7 +36,7 @@ from nri_policy.store.database import (
 )
 from nri_policy.store.errors import DamagedStoreError, StoreError, UnsafeStoreError
 from nri_policy.store.folder import FILE, secure, set_aside
-from nri_policy.store.writer import Writer
+from nri_policy.store.writer import StoreWriter
 
 log = logging.getLogger(__name__)
 
@@ -57,7 +57,7 @@ class Store:
         self.path = state_dir / "store" / FILE
         self.held = EMPTY_CONTENTS
         self._connection: sqlite3.Connection | None = None
-        self._writer: Writer | None = None
+        self._writer: StoreWriter | None = None
         self._failure: tuple[str, float] | None = None  # the latest one, and its time
         self._log_bytes = 0  # bytes in the log since the last compaction, about
         self._compacting: threading.Thread | None = None
@@ -114,7 +114,7 @@ class Store:
             self._compacting.join()
         self._disconnect()
 
-    def _open(self, machine: Machine) -> tuple[Writer, StoreContents]:
+    def _open(self, machine: Machine) -> tuple[StoreWriter, StoreContents]:
         """Open the database, set a damaged one aside; raises StoreError, UnsafeStoreError."""
         folder = self.path.parent
         with translate_errors(self.path):
@@ -126,21 +126,21 @@ class Store:
             secure(folder)
             return self._read(machine)
 
-    def _read(self, machine: Machine) -> tuple[Writer, StoreContents]:
+    def _read(self, machine: Machine) -> tuple[StoreWriter, StoreContents]:
         """Open the database and read its content; raises StoreError, DamagedStoreError."""
         connection = open_database(self.path)
         try:
             with translate_errors(self.path):
                 held = read_contents(connection, self.path)
                 check_machine(held, self.path, machine)
-                writer = Writer(connection, held)
+                writer = StoreWriter(connection, held)
         except BaseException:
             connection.close()
             raise
         self._connection = connection
         return writer, held
 
-    def _reopen(self, machine: Machine) -> Writer:
+    def _reopen(self, machine: Machine) -> StoreWriter:
         self._writer, _ = self._open(machine)
         log.warning("store-available", extra={"path": self.path})
         return self._writer

@@ -28,7 +28,7 @@ from nri_policy.engine.grant import Decision
 from nri_policy.engine.state.layout import Layout
 from nri_policy.node import NodeView, Outcome
 from nri_policy.settings import JournalSync
-from nri_policy.store.database import Link, StoreContents, checksum, transaction, verify
+from nri_policy.store.database import RecordLink, StoreContents, checksum, transaction, verify
 from nri_policy.store.encoding import (
     encode,
     encode_decision,
@@ -66,7 +66,7 @@ class _Resize(Struct, frozen=True, kw_only=True):
     refusal: str | None
 
 
-class Writer:
+class StoreWriter:
     """Writes to one open database."""
 
     def __init__(self, connection: sqlite3.Connection, found: StoreContents) -> None:
@@ -78,7 +78,7 @@ class Writer:
         self._layout: Layout | None = None
         self._layout_id = 0
         self._base_in = 0  # records until the next base
-        self._link = Link.GAP  # of the next record
+        self._link = RecordLink.GAP  # of the next record
         # the latest resize of each container or pod that changed nothing; by id, of this layout
         self._resizes: dict[str, _Resize] = {}
         self._changed = 0  # the latest record that may have changed the engine's state
@@ -98,7 +98,7 @@ class Writer:
             with transaction(self._connection):
                 introduced = self._write_layout(view.layout)
                 written = self._write_record(event, outcome, view, now, introduced)
-                self._link = Link.NEXT
+                self._link = RecordLink.NEXT
                 if based:
                     self._base_in = BASE_EVERY
                     written += self._write_base(view, now)
@@ -255,7 +255,9 @@ class Writer:
         if len(event) > MAX_BASE:
             return 0
         decision = encode_decision(Decision(), None, None)
-        _, size = self._add(now, kind=kind(picture), event=event, decision=decision, link=Link.BASE)
+        _, size = self._add(
+            now, kind=kind(picture), event=event, decision=decision, link=RecordLink.BASE
+        )
         return size
 
     def _add(  # noqa: PLR0913 - the columns
@@ -265,7 +267,7 @@ class Writer:
         kind: str,
         event: bytes,
         decision: bytes,
-        link: Link,
+        link: RecordLink,
         name: str | None = None,
         scores: bytes | None = None,
         held: bytes | None = None,

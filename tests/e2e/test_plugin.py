@@ -16,7 +16,7 @@ from google.protobuf.message import Message
 
 from nri_policy.foundation.cpuset import CPUSet
 from nri_policy.nri.errors import CallRefused
-from nri_policy.nri.plugin import Call, Identity, Plugin
+from nri_policy.nri.plugin import Call, Plugin, PluginIdentity
 from nri_policy.nri.session import Session
 from nri_policy.proto.nri_pb2 import (
     Container,
@@ -90,7 +90,7 @@ class Pinning(Plugin):
 def plugin(runtime: Runtime) -> Iterator[Pinning]:
     """A plugin whose session runs beside the test, in a thread of its own."""
     plugin = Pinning()
-    session = Session(plugin, Identity(name="pinning", index="50"))
+    session = Session(plugin, PluginIdentity(name="pinning", index="50"))
     running: Future[tuple[asyncio.AbstractEventLoop, asyncio.Task[NoReturn]]] = Future()
 
     async def serve() -> None:

@@ -20,7 +20,7 @@ from nri_policy.foundation.cpuset import CPUSet
 from nri_policy.plugin.convert import container_of
 from nri_policy.plugin.exposure import MAX_CREATION
 from nri_policy.pools.capacity import Earlier
-from nri_policy.simulation.containers import Container, RuntimeState
+from nri_policy.simulation.containers import RuntimeState, SimulatedContainer
 from nri_policy.store.database import open_for_reading, read_contents
 from nri_policy.store.folder import MAX_ASIDE
 from nri_policy.workload.pod import shares_of
@@ -50,7 +50,7 @@ class Books:
         }
 
 
-def living(host: Host) -> dict[str, Container]:
+def living(host: Host) -> dict[str, SimulatedContainer]:
     """Return the runtime's containers that have not ended, by id."""
     return {
         container.id: container
@@ -101,7 +101,7 @@ def audited(host: Host) -> Books:
     return Books(grants=held.grants, pending=pending)
 
 
-def _has_its_due(layout: Layout, container: Container, stored: StoredGrant) -> bool:
+def _has_its_due(layout: Layout, container: SimulatedContainer, stored: StoredGrant) -> bool:
     """Whether the grant is for all that the container asks for, not for what the others left."""
     known = container_of(container.pod.message, container.message)
     known = replace(known, resized=stored.resized, resources=stored.resources or known.resources)

@@ -22,7 +22,7 @@ from msgspec.structs import replace
 from nri_policy.engine.event import StoredGrant
 from nri_policy.foundation.cpuset import CPUSet
 from nri_policy.manifests.resources import Amounts, ManifestError, ResourceChange
-from nri_policy.simulation.containers import Container, CRIError, RuntimeState
+from nri_policy.simulation.containers import CRIError, RuntimeState, SimulatedContainer
 from nri_policy.workload.request import Sort
 from tests.faults import books
 from tests.faults.host import DEADLINE, Host, host
@@ -186,7 +186,7 @@ class Campaign:
     async def slow_creations(self) -> None:
         """Let pods come and go at once on a runtime that takes its time, and so loses updates."""
 
-        async def pause(where: str, container: Container) -> None:
+        async def pause(where: str, container: SimulatedContainer) -> None:
             del where, container
             await asyncio.sleep(self.random.uniform(0, 0.03))
 
@@ -217,7 +217,7 @@ class Campaign:
             self.node.runtime.vanish(self.random.choice(running))
         await self._registered_anew()
 
-    def _running(self) -> list[Container]:
+    def _running(self) -> list[SimulatedContainer]:
         return [each for each in self.node.runtime.containers if each.state is RuntimeState.RUNNING]
 
     async def _registered_anew(self) -> None:

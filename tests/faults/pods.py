@@ -7,7 +7,7 @@ from typing import Any
 
 from nri_policy.foundation.units import format_cpu
 from nri_policy.manifests.resources import Amounts, ManifestError, ResourceChange
-from nri_policy.simulation.containers import CRIError, Pod, RuntimeState
+from nri_policy.simulation.containers import CRIError, RuntimeState, SimulatedPod
 from nri_policy.simulation.embedded import EmbeddedRuntime
 
 MOST_PODS = 14
@@ -68,7 +68,7 @@ class Kubelets:
             for each in [each for each in pod.containers if each.state is not RuntimeState.RUNNING]:
                 await self._runtime.delete_container(each)
 
-    def _own(self) -> list[Pod]:
+    def _own(self) -> list[SimulatedPod]:
         pods = self._runtime.pods
         return [each for each in pods if each.manifest.metadata.name.startswith(self._prefix)]
 
@@ -103,7 +103,7 @@ class Kubelets:
         cpu = random.choice((1000, 2000, 3000) if kind == "own" else (1500, 2500))
         return {"limits": {"cpu": format_cpu(cpu), "memory": memory}}
 
-    async def _resize(self, pod: Pod) -> None:
+    async def _resize(self, pod: SimulatedPod) -> None:
         running = [each for each in pod.containers if each.state is RuntimeState.RUNNING]
         if not running:
             return
@@ -119,7 +119,7 @@ class Kubelets:
         self.resized.add(container.id)
         await self._runtime.resize(pod, container.name, change)
 
-    async def _again(self, pod: Pod) -> None:
+    async def _again(self, pod: SimulatedPod) -> None:
         """Let a container end and come back, as a crash of it does."""
         if not pod.containers:
             return

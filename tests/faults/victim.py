@@ -79,7 +79,7 @@ def prepare() -> None:
     writer.BASE_EVERY = 20
     _around(Engine, "handle", Point.ASKED, Point.DECIDED)
     for name in ("_write_record", "_write_base"):
-        _around(writer.Writer, name, Point.WRITING)
+        _around(writer.StoreWriter, name, Point.WRITING)
     _around(store.Store, "commit", None, Point.COMMITTED)
     _around(compaction, "_checkpoint", Point.COMPACTING)
     _around(compaction, "write_snapshot", Point.FOLDING)

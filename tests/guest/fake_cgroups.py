@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from nri_policy.foundation.cpuset import EMPTY, CPUSet
-from nri_policy.simulation.cpusets import Cpusets
+from nri_policy.simulation.cpusets import CpusetTree
 from tests.guest import partitions
 
 
@@ -12,7 +12,7 @@ class FakeCgroups:
 
     def __init__(self, isolated: CPUSet = EMPTY) -> None:
         """Take the CPUs that were isolated at boot."""
-        self._cpusets = Cpusets(partitions.CPUS, isolated=isolated)
+        self._cpusets = CpusetTree(partitions.CPUS, isolated=isolated)
         self._processes: dict[str, int] = {}
 
     def make(self, path: str) -> None:

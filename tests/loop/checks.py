@@ -22,7 +22,7 @@ from nri_policy.engine.grant import Placement
 from nri_policy.engine.state.partitions import Partition
 from nri_policy.foundation.cpuset import EMPTY, CPUSet
 from nri_policy.node import NodeView
-from nri_policy.simulation.containers import Container, RuntimeState
+from nri_policy.simulation.containers import RuntimeState, SimulatedContainer
 from nri_policy.simulation.cpusets import EFFECTIVE, EXCLUSIVE, PARTITION, ROOT
 from nri_policy.workload.request import Sort
 from tests.loop.world import World
@@ -49,7 +49,7 @@ class Checks:
         self.starts = 0  # owners whose start was looked at
         world.started = self.start
 
-    def start(self, container: Container) -> None:
+    def start(self, container: SimulatedContainer) -> None:
         """Look at the instant at which the answer to START is given (S1 of spec delivery.md §3)."""
         world = self._world
         if not world.works or not world.can_write:
@@ -187,14 +187,14 @@ class Checks:
         if state.unrecorded and world.runtime.release.updates_safely:  # others hear in answers
             self._break(f"the runtime does not know of {[*state.unrecorded]}")
 
-    def _running(self) -> list[Container]:
+    def _running(self) -> list[SimulatedContainer]:
         return [
             each for each in self._world.runtime.containers if each.state is RuntimeState.RUNNING
         ]
 
     def _overlaps(
-        self, view: NodeView, owners: Iterable[Container]
-    ) -> Iterator[tuple[Container, Container, CPUSet]]:
+        self, view: NodeView, owners: Iterable[SimulatedContainer]
+    ) -> Iterator[tuple[SimulatedContainer, SimulatedContainer, CPUSet]]:
         """Yield an owner, a running container that has CPUs of the owner's own, and these CPUs."""
         others = [
             (each, self._world.effective(each) - placed.grant.own - placed.grant.rest)
@@ -215,7 +215,7 @@ class Checks:
             self._world.note(f"BROKEN: {what}")
 
 
-def _has(world: World, container: Container, due: Placement) -> bool:
+def _has(world: World, container: SimulatedContainer, due: Placement) -> bool:
     """Return whether a container runs where it is due; a file that is empty stands for all."""
     machine = world.runtime.machine
     cpus, mems = container.cpus or machine.online_cpus, container.mems or machine.memory_nodes

@@ -35,11 +35,11 @@ from nri_policy.nri.session import registration_delay
 from nri_policy.plugin.sources import Sources
 from nri_policy.settings import from_spec
 from nri_policy.simulation.cgroups import SimulatedCgroups
-from nri_policy.simulation.containers import Container, CRIError
+from nri_policy.simulation.containers import CRIError, SimulatedContainer
 from nri_policy.simulation.cpusets import EFFECTIVE, PARTITION
 from nri_policy.simulation.embedded import EmbeddedRuntime
 from nri_policy.store.store import RETRY_AFTER
-from nri_policy.store.writer import Writer
+from nri_policy.store.writer import StoreWriter
 from tests.faults.pods import Kubelets
 from tests.loop.deterministic import LONGEST_THREAD, DeterministicLoop
 from tests.loop.virtual_time import Virtual
@@ -98,14 +98,16 @@ class FaultyCgroups(SimulatedCgroups):
 @contextmanager
 def disk(world: World) -> Iterator[None]:
     """Let nothing be stored while the disk of a *world* is full."""
-    write = Writer.write
+    write = StoreWriter.write
 
-    def unless_full(self: Writer, event: Event, outcome: Outcome, view: NodeView, at: float) -> int:
+    def unless_full(
+        self: StoreWriter, event: Event, outcome: Outcome, view: NodeView, at: float
+    ) -> int:
         if world.disk_is_full:
             raise sqlite3.OperationalError("database or disk is full")
         return write(self, event, outcome, view, at)
 
-    with mock.patch.object(Writer, "write", unless_full):
+    with mock.patch.object(StoreWriter, "write", unless_full):
         yield
 
 
@@ -149,7 +151,7 @@ class World:
         self.cgroups = FaultyCgroups(self.runtime)
         self.cgroups.read_only = self.cgroups_are == "read-only"
         # called when the answer to a container's start was given
-        self.started: Callable[[Container], None] = lambda _container: None
+        self.started: Callable[[SimulatedContainer], None] = lambda _container: None
 
     @property
     def party(self) -> str:
@@ -233,7 +235,7 @@ class World:
 
     # ---- what comes between
 
-    async def _between(self, where: str, container: Container) -> None:
+    async def _between(self, where: str, container: SimulatedContainer) -> None:
         if where == "started":
             self.started(container)
         if self.calm:
@@ -337,7 +339,7 @@ class World:
         self.cgroups.read_only = usual
         self.disturbed = self.loop.time()
 
-    def _endangers(self, container: Container) -> bool:
+    def _endangers(self, container: SimulatedContainer) -> bool:
         """Whether a write could make a partition invalid: the kernel may lose its CPUs then."""
         beside = (each for each in container.pod.containers if each is not container)
         return self.partitions != "off" and any(
@@ -345,11 +347,11 @@ class World:
             for each in beside
         )
 
-    def path_of(self, container: Container) -> str:
+    def path_of(self, container: SimulatedContainer) -> str:
         """Return the path of a container's cgroup."""
         return folder_of(container.message.linux.cgroups_path) or ""
 
-    def effective(self, container: Container) -> CPUSet:
+    def effective(self, container: SimulatedContainer) -> CPUSet:
         """Return the CPUs that a container may really run on."""
         if self.partitions == "off":
             return container.cpus

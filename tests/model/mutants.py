@@ -21,7 +21,7 @@ from nri_policy.delivery.partitions import Partitions
 from nri_policy.delivery.table import RecordTable
 from nri_policy.engine import engine
 from nri_policy.engine.event import Reconfigured
-from nri_policy.engine.restart.reconfiguration import Change, reconfigure
+from nri_policy.engine.restart.reconfiguration import Reconfiguration, reconfigure
 from nri_policy.engine.state.state import State
 from nri_policy.foundation.cpuset import CPUSet
 from nri_policy.plugin.answers import Answers
@@ -53,7 +53,7 @@ def _changed(owner: type, name: str, line: str, instead: str) -> Fault:
 
 
 def _forget_resizes() -> AbstractContextManager[object]:
-    def forgetful(old: State, event: Reconfigured, unheard: CPUSet) -> Change:
+    def forgetful(old: State, event: Reconfigured, unheard: CPUSet) -> Reconfiguration:
         old.resizing.clear()
         return reconfigure(old, event, unheard)
 

@@ -15,7 +15,7 @@ from typing import Any
 from nri_policy.delivery.partition_files import EXCLUSIVE, PARTITION, ancestors
 from nri_policy.engine.state.partitions import Partition
 from nri_policy.foundation.cpuset import EMPTY, CPUSet
-from nri_policy.simulation.cpusets import CPUS, EFFECTIVE, ROOT, Cpusets
+from nri_policy.simulation.cpusets import CPUS, EFFECTIVE, ROOT, CpusetTree
 
 EVERY = 1000  # writes: more than a pass has
 
@@ -23,21 +23,21 @@ EVERY = 1000  # writes: more than a pass has
 class Tree:
     """The cgroups of a world; not changed."""
 
-    def __init__(self, cpusets: Cpusets) -> None:
+    def __init__(self, cpusets: CpusetTree) -> None:
         self._cpusets = cpusets
         self.key = _key(vars(cpusets))
 
     @classmethod
     def of(cls, online: CPUSet, pods: Iterable[str]) -> Tree:
         """Return the cgroups of pods without containers."""
-        cpusets = Cpusets(online)
+        cpusets = CpusetTree(online)
         for path in pods:
             for each in (*ancestors(path), path):
                 if not cpusets.has(each):
                     cpusets.make(each)
         return cls(cpusets)
 
-    def after(self, change: Callable[[Cpusets], None]) -> Tree:
+    def after(self, change: Callable[[CpusetTree], None]) -> Tree:
         """Return what it is after a change."""
         cpusets = deepcopy(self._cpusets)
         change(cpusets)
@@ -46,7 +46,7 @@ class Tree:
     def with_cpus(self, path: str, process: int, cpus: CPUSet | None) -> Tree:
         """Return the cgroups with the CPUs of a container's, which may come and go; None: gone."""
 
-        def change(cpusets: Cpusets) -> None:
+        def change(cpusets: CpusetTree) -> None:
             if cpus is None:
                 cpusets.leave(path)
                 cpusets.remove(path)
@@ -92,7 +92,7 @@ class Tree:
 class TreeFiles:
     """The files as the daemon reads and writes them, in one pass that may end early."""
 
-    def __init__(self, cpusets: Cpusets, *, fails: bool, most: int) -> None:
+    def __init__(self, cpusets: CpusetTree, *, fails: bool, most: int) -> None:
         """Do *most* writes; the first one *fails*, or none."""
         self._cpusets = cpusets
         self._fails = fails

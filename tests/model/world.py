@@ -25,7 +25,7 @@ from nri_policy.nri.release import Release
 from nri_policy.nri.versions import Runtime
 from nri_policy.proto import nri_pb2
 from nri_policy.settings import Settings
-from nri_policy.simulation.cpusets import Cpusets
+from nri_policy.simulation.cpusets import CpusetTree
 from nri_policy.workload.pod import ContainerState, Resources, shares_of
 from tests.model.engines import Engines
 from tests.model.life import CPUSETS, REFUSED, Daemon, State, mask_of
@@ -852,7 +852,7 @@ class Kernel:
         """Make cgroups the partitions wanted, or none."""
         done: Settled | None = None
 
-        def settle(cpusets: Cpusets) -> None:
+        def settle(cpusets: CpusetTree) -> None:
             nonlocal done
             files = TreeFiles(cpusets, fails=self._fails, most=self._most)
             done = settle_partitions(files, wanted, above, kept)

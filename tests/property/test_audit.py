@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from nri_policy.audit.cgroup import folder_of
-from nri_policy.audit.deviations import CpusetState, DeviationKind, Observed, Target, compare
+from nri_policy.audit.deviations import CpusetState, DeviationKind, KernelState, Target, compare
 from nri_policy.foundation.cpuset import CPUSet
 
 PARTS = st.sampled_from(["/", "..", ".", ":", "-", ".slice", "a", "kubepods", "\0", "\n", "é"])
@@ -27,7 +27,7 @@ def test_drift_is_what_differs_and_nothing_else(
 ) -> None:
     decided = Target(container_id="", name="", cgroup="", cpus=cpus, mems=CPUSet())
     nothing = CpusetState(written=CPUSet(), effective=CPUSet([0]))
-    observed = Observed(cpus=seen, mems=nothing, threads=dict(enumerate(threads)))
+    observed = KernelState(cpus=seen, mems=nothing, threads=dict(enumerate(threads)))
     found = {each.kind: each for each in compare(decided, observed)}
     assert DeviationKind.MEMS not in found
     assert (DeviationKind.CPUS in found) == (bool(cpus) and set(seen.effective) != set(cpus))

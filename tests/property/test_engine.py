@@ -25,7 +25,7 @@ from nri_policy.engine.event import (
     Stopped,
     Synchronized,
 )
-from nri_policy.engine.grant import Decision, Held
+from nri_policy.engine.grant import Decision, HeldGrant
 from nri_policy.engine.state.state import Placed
 from nri_policy.foundation.cpuset import CPUSet
 from nri_policy.hardware.machine import Cache, Core, CoreCluster, Die, Machine, Package
@@ -219,7 +219,9 @@ class Node(RuleBasedStateMachine):
             assert after == before, "a failed resize lost the old grant"
             resized = replace(container, resized=True, resources=nodes.resources(request, limit))
             wanted = _request(resized, self.engines[0])
-            assert not Held(grant=before, booked=known.request.memory).covers(wanted), "a shrink"
+            assert not HeldGrant(grant=before, booked=known.request.memory).covers(wanted), (
+                "a shrink"
+            )
             return
         self.repeated.clear()
         self.running[container.id] = self.engines[0].state.placed[container.id].container

@@ -31,7 +31,7 @@ from nri_policy.kubelet.manifest_pods import ContainerFactory, parse_manifests
 from nri_policy.kubelet.pod_resources import _by_pod
 from nri_policy.kubelet.runtime_requests import Kubelet
 from nri_policy.nri.errors import CallRefused, Code
-from nri_policy.nri.service import METHODS, Service
+from nri_policy.nri.service import METHODS, PluginService
 from nri_policy.plugin.convert import container_of
 from nri_policy.proto import nri_pb2, podresources_pb2
 from nri_policy.settings import SettingsError, load
@@ -76,7 +76,7 @@ def test_any_requests_leave_a_daemon_whose_books_are_right(
 async def _asked(daemon: Daemon, requests: list[tuple[str, Message]]) -> set[int]:
     """Make the requests; return how they were refused."""
     codes = set()
-    service = Service(daemon.plugin, daemon.node.turn, Clock())
+    service = PluginService(daemon.plugin, daemon.node.turn, Clock())
     for method, request in requests:
         try:
             await service.answer(method, request.SerializeToString(), received=0, budget=math.inf)

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from nri_policy.foundation.clock import Clock
 from nri_policy.nri.errors import CallRefused, Code
-from nri_policy.nri.service import METHODS, Service
+from nri_policy.nri.service import METHODS, PluginService
 from nri_policy.proto import nri_pb2 as pb
 from tests.unit.nri.peer import RecordingPlugin
 
@@ -42,7 +42,7 @@ def test_any_request_is_answered_or_refused_and_never_with_a_bug(
     requests: list[tuple[str, bytes]],
 ) -> None:
     async def serve() -> list[int]:
-        service, refusals = Service(RecordingPlugin(), asyncio.Lock(), Clock()), []
+        service, refusals = PluginService(RecordingPlugin(), asyncio.Lock(), Clock()), []
         for method, payload in requests:
             try:
                 answer = await service.answer(method, payload, received=0, budget=math.inf)

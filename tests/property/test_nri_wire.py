@@ -25,7 +25,7 @@ def conversations(draw: st.DrawFn) -> bytes:
     runtime, said = Connection(Conn.RUNTIME), b""
     for _ in range(draw(st.integers(0, 6))):
         kind = draw(st.sampled_from(["call", "answer", "failure", "stray"]))
-        call = ttrpc.Request(
+        call = ttrpc.IncomingCall(
             stream=draw(st.integers(0, ttrpc.MAX_STREAM)),
             service="",
             method="",
@@ -121,7 +121,7 @@ class Wire(asyncio.Transport):
 
 @given(said=conversations() | garbage(), data=st.data())
 def test_a_channel_does_the_same_however_the_bytes_come(said: bytes, data: st.DataObject) -> None:
-    async def outcome(chunks: list[bytes]) -> tuple[list[ttrpc.Request], bytes, bool, str]:
+    async def outcome(chunks: list[bytes]) -> tuple[list[ttrpc.IncomingCall], bytes, bool, str]:
         taken, wire = [], Wire()
         channel = Channel(Conn.PLUGIN, Clock(), lambda request, *_: taken.append(request))
         channel.connection_made(wire)

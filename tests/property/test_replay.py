@@ -34,7 +34,7 @@ from nri_policy.hardware.machine import Machine
 from nri_policy.manifests.quality_of_service import QoS
 from nri_policy.node import view_of
 from nri_policy.store import compaction, writer
-from nri_policy.store.database import Link
+from nri_policy.store.database import RecordLink
 from nri_policy.workload.pod import Container, Resources
 from tests.support import memory_maps, nodes, stores
 
@@ -165,7 +165,7 @@ def test_every_decision_comes_out_again(
             ]
             store.close()
             for record in stores.records(store.path):
-                if record.link is Link.BASE:
+                if record.link is RecordLink.BASE:
                     stores.replayed(store.path, after=record.seq - 1)
             again = stores.replayed(store.path)
             assert stores.grants(again) == stores.grants(engine)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 
-from nri_policy.simulation.containers import Container
+from nri_policy.simulation.containers import SimulatedContainer
 from nri_policy.simulation.embedded import EmbeddedRuntime
 
 
@@ -16,7 +16,7 @@ class Gate:
         self._at = where, name
         runtime.between = self
 
-    async def __call__(self, where: str, container: Container) -> None:
+    async def __call__(self, where: str, container: SimulatedContainer) -> None:
         if (where, container.pod.manifest.metadata.name) == self._at:
             self.reached.set()
             await self.open.wait()

@@ -16,7 +16,7 @@ from nri_policy.foundation.cpuset import CPUSet
 from nri_policy.kubelet.runtime_requests import Kubelet
 from nri_policy.plugin.exposure import Exposure
 from nri_policy.simulation.embedded import EmbeddedRuntime
-from nri_policy.store.database import Link
+from nri_policy.store.database import RecordLink
 from tests.support import nodes, stores
 from tests.support.daemon import PATIENT, Served, pod, served
 from tests.support.patience import HANGS
@@ -74,7 +74,7 @@ def test_a_crowd_is_synchronized_in_one_decision_and_nobody_waits_for_files(
     # whose cgroups nobody sees is told again: the first daemon may have told them in vain
     assert {len(container.updated_by) for container in runtime.containers} == {2}
     records = stores.records(tmp_path / "store" / "state.db")
-    assert [type(record.event) for record in records if record.link is not Link.BASE] == [
+    assert [type(record.event) for record in records if record.link is not RecordLink.BASE] == [
         Synchronized,
         Synchronized,
     ]

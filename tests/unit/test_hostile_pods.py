@@ -15,7 +15,7 @@ import pytest
 from nri_policy.daemon.daemon import Daemon, Environment
 from nri_policy.foundation.clock import Clock
 from nri_policy.nri.errors import CallRefused, Code
-from nri_policy.nri.service import Service
+from nri_policy.nri.service import PluginService
 from nri_policy.proto import nri_pb2 as pb
 from tests.support import nodes
 
@@ -27,7 +27,7 @@ class Door:
     """A daemon, and the service that a runtime sees of it."""
 
     daemon: Daemon
-    service: Service
+    service: PluginService
 
     def ask(self, method: str, payload: bytes) -> bytes:
         answer = self.service.answer(method, payload, received=0, budget=math.inf)
@@ -46,7 +46,7 @@ class Door:
 @contextmanager
 def door(folder: Path) -> Iterator[Door]:
     daemon = Daemon(nodes.machine(), nodes.settings(), Environment(state_dir=folder))
-    opened = Door(daemon, Service(daemon.plugin, daemon.node.turn, Clock()))
+    opened = Door(daemon, PluginService(daemon.plugin, daemon.node.turn, Clock()))
     opened.ask("Synchronize", b"")
     yield opened
     daemon._store.close()

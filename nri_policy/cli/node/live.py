@@ -22,7 +22,7 @@ from rich.text import Text
 
 from nri_policy.cli.node.current_scene import CurrentScene, read_current_scene
 from nri_policy.cli.node.holdings import short
-from nri_policy.cli.node.live_view import HELP, View
+from nri_policy.cli.node.live_view import HELP, ViewOptions
 from nri_policy.cli.node.occupants import occupants
 from nri_policy.cli.terminal.keyboard import Moment
 from nri_policy.control.client import ControlClient, DeclinedError, UnreachableError, connected
@@ -144,7 +144,7 @@ def _by_pool(used: Mapping[str, float], current: CurrentScene) -> dict[str, floa
 
 def show(look: Callable[[], DaemonSnapshot], console: Console, moments: Iterable[Moment]) -> None:
     """Show a new snapshot every second, on the whole screen, until q is pressed."""
-    view, snapshot = View(), None
+    view, snapshot = ViewOptions(), None
     with Live(console=console, screen=True, auto_refresh=False) as live:
         for now, key in moments:
             if key == "q" and not view.typing:
@@ -161,7 +161,7 @@ class Frame(Struct, frozen=True):
 
     tick: datetime
     snapshot: DaemonSnapshot
-    view: View = View()
+    view: ViewOptions = ViewOptions()
 
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
         def lines(*parts: RenderableType) -> list[_Line]:
@@ -204,7 +204,7 @@ class Frame(Struct, frozen=True):
             text.append(f" · {counted(len(scene.occupants), 'container')}")
             if scene.refused:
                 text.append(f" · {len(scene.refused)} refused", "red")
-            if self.view.order != View().order:
+            if self.view.order != ViewOptions().order:
                 text.append(f" · by {self.view.order}")
             if self.view.wanted:
                 text.append(f" · only {self.view.wanted}")
@@ -212,7 +212,7 @@ class Frame(Struct, frozen=True):
 
     def _choose(self, scene: Scene, room: int) -> Scene:
         """Return the scene with the rows of its table as the reader wants them."""
-        if self.view in {View(), View(typing=True)}:
+        if self.view in {ViewOptions(), ViewOptions(typing=True)}:
             return replace(scene, occupants=_most_telling_first(scene, room))
         calm = tuple(replace(each, change="") for each in scene.occupants)
         rows = self.view.sorted(calm, self.snapshot.used)

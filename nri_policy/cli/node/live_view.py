@@ -29,7 +29,7 @@ HELP = (
 )
 
 
-class View(Struct, frozen=True):
+class ViewOptions(Struct, frozen=True):
     """The reader's choices; `pressed` returns changed ones."""
 
     order: str = "placed"
@@ -38,7 +38,7 @@ class View(Struct, frozen=True):
     typing: bool = False  # whether keys are letters of it
     helping: bool = False
 
-    def pressed(self, key: str, rows: int) -> View:
+    def pressed(self, key: str, rows: int) -> ViewOptions:
         """Return what is chosen after a key; there are so many *rows*."""
         if self.typing and key:
             return self._typed(key)
@@ -51,7 +51,7 @@ class View(Struct, frozen=True):
         first = self.first + _MOVES.get(key, 0)
         return replace(self, first=max(0, min(first, rows - 1)))
 
-    def _typed(self, key: str) -> View:
+    def _typed(self, key: str) -> ViewOptions:
         """Return what is chosen after a key that belongs to the filter."""
         if key in {"\n", "\r"}:
             return replace(self, typing=False)

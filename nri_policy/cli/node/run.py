@@ -34,7 +34,7 @@ from nri_policy.foundation.singleton import AlreadyRunningError
 from nri_policy.foundation.wording import problem_of
 from nri_policy.hardware.sysfs import TopologyError
 from nri_policy.kube.errors import KubeconfigError
-from nri_policy.nri.plugin import Identity
+from nri_policy.nri.plugin import PluginIdentity
 from nri_policy.observability.logs import Form, set_up
 from nri_policy.pools.capacity import CapacityError
 from nri_policy.settings import Address, SettingsError, endpoint
@@ -169,7 +169,7 @@ def command(  # noqa: PLR0913, PLR0917 - click names them; one for each option
     policy are accepted, so its DaemonSet starts this daemon if only its image is changed.
     """
     try:
-        identity = Identity(name=nri_plugin_name, index=nri_plugin_index)
+        identity = PluginIdentity(name=nri_plugin_name, index=nri_plugin_index)
     except ValueError as error:
         raise click.UsageError(str(error)) from error
     set_up(Form(log_format))

@@ -14,7 +14,7 @@ from nri_policy.engine.choice.memory_zone import memory_request, near_cpus, near
 from nri_policy.engine.choice.placement_notes import shortcomings
 from nri_policy.engine.choice.shortage import PlacementError, memory_shortage, shortage
 from nri_policy.engine.explanation import DecisionKind, Explanation
-from nri_policy.engine.grant import Grant, Held, Placement
+from nri_policy.engine.grant import Grant, HeldGrant, Placement
 from nri_policy.engine.state.state import State
 from nri_policy.foundation.cpuset import EMPTY, CPUSet
 from nri_policy.foundation.units import format_cpu
@@ -46,7 +46,7 @@ class _Case(Struct, frozen=True, kw_only=True):
     container: Container
     request: Request
     memory: MemoryRequest | None  # None if it books no memory
-    held: Held | None  # of ordinary CPUs
+    held: HeldGrant | None  # of ordinary CPUs
     pulls: Pulls | None
     notes: tuple[str, ...]
 
@@ -65,7 +65,7 @@ class Choice(Struct, frozen=True, kw_only=True):
     room: bool = False  # whether preemptible containers must make room
 
 
-def choose(state: State, container: Container, request: Request, held: Held | None) -> Choice:
+def choose(state: State, container: Container, request: Request, held: HeldGrant | None) -> Choice:
     """Choose for a container, which may have *held* something until now (§4); PlacementError.
 
     Reserved and preserve requests use the top pool. Where the reserved CPUs have too little left,
@@ -129,7 +129,7 @@ def _in_a_pool(
     state: State,
     container: Container,
     request: Request,
-    held: Held | None,
+    held: HeldGrant | None,
     notes: tuple[str, ...],
 ) -> Choice:
     """Choose a pool for a request of ordinary CPUs (§4); PlacementError in cases 2 and 5.
@@ -167,7 +167,7 @@ def _in_a_pool(
     raise _refuse(case, found)  # 5
 
 
-def _search_near(case: _Case, held: Held) -> BestPool:
+def _search_near(case: _Case, held: HeldGrant) -> BestPool:
     """Return the pool that is held, or a better one below it for a container that only shares."""
     offers = None
     if case.memory is not None:

@@ -8,7 +8,7 @@ from msgspec import Struct
 
 from nri_policy.engine.choice.cpu_shares import Share, device_shares, even_shares, pick_shares
 from nri_policy.engine.choice.shortage import Lack, PlacementError
-from nri_policy.engine.grant import Held
+from nri_policy.engine.grant import HeldGrant
 from nri_policy.engine.state.layout import Layout
 from nri_policy.engine.state.state import State
 from nri_policy.foundation.cpuset import EMPTY, CPUSet
@@ -30,7 +30,7 @@ NOTHING_CUT = Cut(EMPTY, False)
 
 
 def cut_cpus(
-    state: State, request: Request, pool_id: int, held: Held | None, looks: tuple[bool, ...]
+    state: State, request: Request, pool_id: int, held: HeldGrant | None, looks: tuple[bool, ...]
 ) -> Cut:
     """Return the exclusive CPUs of a request for some, in a pool that can hold it.
 
@@ -58,7 +58,7 @@ def cut_cpus(
 
 
 def _pick(
-    state: State, request: Request, pool: Pool, held: Held | None, *, with_preemptible: bool
+    state: State, request: Request, pool: Pool, held: HeldGrant | None, *, with_preemptible: bool
 ) -> Cut:
     """Return exclusive CPUs of *pool*: as many held ones as possible, and others."""
     layout, supply, steering = state.layout, state.supply, request.steering

@@ -8,7 +8,7 @@ from msgspec.structs import replace
 
 from nri_policy.engine.choice.shortage import PlacementError
 from nri_policy.engine.event import Described
-from nri_policy.engine.grant import Decision, Held
+from nri_policy.engine.grant import Decision, HeldGrant
 from nri_policy.engine.placement.degraded_admission import add_notes
 from nri_policy.engine.placement.placement import place
 from nri_policy.engine.pods.pod_level import settle_memory, share_memory
@@ -58,7 +58,7 @@ def correct(state: State, containers: Iterable[Container], cause: str) -> list[s
         state.drop(container.id, settle=False)
         try:
             request = share_memory(state, container, request)
-            held = Held(grant=placed.grant, booked=placed.request.memory)
+            held = HeldGrant(grant=placed.grant, booked=placed.request.memory)
             place(state, container, request, held, last=False)
             add_notes(state, container.id, f"placed anew: {cause}")
         except PlacementError as refusal:

@@ -10,7 +10,7 @@ from msgspec.structs import replace
 
 from nri_policy.engine.choice.shortage import PlacementError
 from nri_policy.engine.event import Created, PodStopped, Started, Stopped
-from nri_policy.engine.grant import Decision, Held
+from nri_policy.engine.grant import Decision, HeldGrant
 from nri_policy.engine.lifecycle.correction import correct
 from nri_policy.engine.placement.claim_users import with_held_claims
 from nri_policy.engine.placement.degraded_admission import add_notes, admit_degraded
@@ -103,7 +103,7 @@ def place_container(  # noqa: PLR0913 - what is placed, and what is known of it
     try:
         held = None
         if before is not None:
-            held = Held(grant=before.grant, booked=before.request.memory)
+            held = HeldGrant(grant=before.grant, booked=before.request.memory)
         choice = place(state, container, request, held)
         uses, notes = choice.findings.uses, choice.findings.notes
     except PlacementError as refusal:

@@ -11,7 +11,7 @@ from operator import itemgetter
 
 from msgspec import Struct
 
-from nri_policy.engine.grant import Grant, Held
+from nri_policy.engine.grant import Grant, HeldGrant
 from nri_policy.engine.state.layout import Layout
 from nri_policy.engine.state.state import State
 from nri_policy.foundation.cpuset import EMPTY, CPUSet
@@ -52,7 +52,7 @@ def width_of(layout: Layout, grant: Grant) -> Width:
     return layout.picker.domains.touched(grant.exclusive)
 
 
-def cpus_to_keep(state: State, request: Request, held: Held | None) -> tuple[CPUSet, int]:
+def cpus_to_keep(state: State, request: Request, held: HeldGrant | None) -> tuple[CPUSet, int]:
     """Return the CPUs that a resize keeps if it can, and how many of them; none at a creation."""
     if held is None:
         return EMPTY, 0
@@ -61,7 +61,7 @@ def cpus_to_keep(state: State, request: Request, held: Held | None) -> tuple[CPU
 
 
 def find_relocations(
-    state: State, request: Request, grant: Grant, table: Table, held: Held | None
+    state: State, request: Request, grant: Grant, table: Table, held: HeldGrant | None
 ) -> Relocations:
     """Return sharers that could move so that *request* gets closer CPUs than by *grant*.
 
@@ -154,7 +154,7 @@ class _Search:
         )
 
 
-def _targets(state: State, request: Request, grant: Grant, held: Held | None) -> list[Pool]:
+def _targets(state: State, request: Request, grant: Grant, held: HeldGrant | None) -> list[Pool]:
     """Return the pools that are narrower than *grant* and have enough CPUs without a grant.
 
     None if the grant is as narrow as possible. Equally narrow pools count too, if the container

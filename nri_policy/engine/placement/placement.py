@@ -17,7 +17,7 @@ from nri_policy.engine.choice.placement_notes import note_missing_pages
 from nri_policy.engine.choice.scheduler_hint import zone_note
 from nri_policy.engine.choice.shortage import Lack, PlacementError, memory_shortage
 from nri_policy.engine.explanation import DecisionKind, Explanation
-from nri_policy.engine.grant import Grant, Held
+from nri_policy.engine.grant import Grant, HeldGrant
 from nri_policy.engine.placement.claim_users import choose_by_claims
 from nri_policy.engine.placement.making_way import (
     NARROWEST,
@@ -42,7 +42,7 @@ def place(
     state: State,
     container: Container,
     request: Request,
-    held: Held | None = None,
+    held: HeldGrant | None = None,
     *,
     last: bool = True,
 ) -> Choice:
@@ -103,7 +103,7 @@ def _book_claim_user(state: State, container: Container, request: Request) -> Ch
 
 
 def _book_tenant(
-    state: State, room: Placed, container: Container, request: Request, held: Held | None
+    state: State, room: Placed, container: Container, request: Request, held: HeldGrant | None
 ) -> Choice:
     """Book what a container gets of its pod's *room* (§3.3)."""
     try:
@@ -134,7 +134,7 @@ def _book_tenant(
 
 
 def _choose_closer(
-    state: State, container: Container, request: Request, held: Held | None, first: Choice
+    state: State, container: Container, request: Request, held: HeldGrant | None, first: Choice
 ) -> Choice:
     """Return a choice closer together than *first*, for which few sharers have moved up (§2).
 
@@ -167,7 +167,7 @@ def _choose_closer(
 
 
 def _is_closer(
-    state: State, request: Request, held: Held | None, first: Choice, other: Choice
+    state: State, request: Request, held: HeldGrant | None, first: Choice, other: Choice
 ) -> bool:
     """Whether *other* is closer together than *first*, and no worse by criteria 1 to 10 (§4).
 
@@ -199,7 +199,7 @@ def _add_notes(choice: Choice, *notes: str) -> Choice:
 
 
 def _book_grant(
-    state: State, container: Container, request: Request, held: Held | None, choice: Choice
+    state: State, container: Container, request: Request, held: HeldGrant | None, choice: Choice
 ) -> Choice:
     """Book the grant of *choice*; preemptible containers in its way are moved."""
     if request.steering.strict_hints and not (held is not None and held.covers(request)):

@@ -17,7 +17,7 @@ from msgspec.structs import replace
 
 from nri_policy.engine.choice.exclusive_cpus import take
 from nri_policy.engine.choice.shortage import Lack, PlacementError
-from nri_policy.engine.grant import Grant, Held
+from nri_policy.engine.grant import Grant, HeldGrant
 from nri_policy.engine.placement.rebooking import make_room
 from nri_policy.engine.state.state import Placed, State
 from nri_policy.foundation.cpuset import EMPTY, CPUSet
@@ -58,7 +58,7 @@ def rest_of(state: State, room: Placed) -> CPUSet:
 
 
 def tenant_grant(
-    state: State, room: Placed, container: Container, request: Request, held: Held | None
+    state: State, room: Placed, container: Container, request: Request, held: HeldGrant | None
 ) -> Grant:
     """Return the grant of *container* in *room*, with as many CPUs that it *held* as possible.
 
@@ -97,7 +97,7 @@ def _share(room: Placed, request: Request, grant: Grant, rest: CPUSet) -> Grant:
 
 
 def _slice(
-    state: State, room: Placed, container: Container, request: Request, held: Held | None
+    state: State, room: Placed, container: Container, request: Request, held: HeldGrant | None
 ) -> CPUSet:
     """Return exclusive CPUs of *room*: those held, or had before; then those near to its hints."""
     layout, free, steering = state.layout, rest_of(state, room), request.steering

@@ -13,7 +13,7 @@ from msgspec.structs import replace
 from nri_policy.engine.choice.exclusive_cpus import take
 from nri_policy.engine.choice.shortage import Lack, PlacementError
 from nri_policy.engine.event import StoredGrant
-from nri_policy.engine.grant import Held
+from nri_policy.engine.grant import HeldGrant
 from nri_policy.engine.placement.candidate import Candidate, with_stored_grant
 from nri_policy.engine.placement.placement import place
 from nri_policy.engine.placement.room_shares import settle, slices_of, tenants
@@ -173,7 +173,7 @@ def resize_room(state: State, room: Placed, resources: Resources) -> None:
         kept = _shrink(state, room, request, slices)
     grant = room.grant
     state.drop(pod_id, settle=False)
-    held = Held(grant=replace(grant, exclusive=kept), booked=room.request.memory)
+    held = HeldGrant(grant=replace(grant, exclusive=kept), booked=room.request.memory)
     try:
         place(state, known, request, held)
     except PlacementError as refusal:
@@ -193,7 +193,7 @@ def _move_slices(state: State, pod_id: str) -> None:
         if not own or (own <= room.exclusive and each.grant.pool == room.pool):
             continue
         state.drop(container_id, settle=False)
-        place(state, each.container, each.request, Held(grant=each.grant))
+        place(state, each.container, each.request, HeldGrant(grant=each.grant))
         state.moved[container_id] = "its pod's room moved"
         if resizing is not None:
             state.await_resize(container_id, resizing)

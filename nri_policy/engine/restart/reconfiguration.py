@@ -24,7 +24,7 @@ from nri_policy.settings import Settings
 from nri_policy.workload.request import Sort
 
 
-class Change(Struct, frozen=True, kw_only=True):
+class Reconfiguration(Struct, frozen=True, kw_only=True):
     """A new layout without containers, and the containers to place there."""
 
     state: State
@@ -35,7 +35,7 @@ class Change(Struct, frozen=True, kw_only=True):
     cause: str  # in words
 
 
-def reconfigure(old: State, event: Reconfigured, unheard: CPUSet) -> Change:
+def reconfigure(old: State, event: Reconfigured, unheard: CPUSet) -> Reconfiguration:
     """Return what *event* makes of *old*; CapacityError where it asks the impossible.
 
     *unheard* are the exclusive CPUs of containers that no Synchronized has named yet.
@@ -65,7 +65,7 @@ def reconfigure(old: State, event: Reconfigured, unheard: CPUSet) -> Change:
     }
     for each in resizes.values():
         new.supply.take(EMPTY if each.before.grant.tenant else each.kept)
-    return Change(
+    return Reconfiguration(
         state=new,
         candidates=candidates,
         claims=[_claim(each, layout, places) for each in claims],

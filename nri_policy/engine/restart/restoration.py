@@ -14,7 +14,7 @@ from nri_policy.classes import Equipment
 from nri_policy.engine.choice.shortage import PlacementError
 from nri_policy.engine.event import Synchronized
 from nri_policy.engine.explanation import DecisionKind
-from nri_policy.engine.grant import Decision, Held
+from nri_policy.engine.grant import Decision, HeldGrant
 from nri_policy.engine.placement.candidate import Candidate, read_stored_grant
 from nri_policy.engine.placement.claim_users import choose_by_claims
 from nri_policy.engine.placement.degraded_admission import add_notes, admit_degraded, keep
@@ -182,7 +182,7 @@ def _restore(
         if kept:
             state.drop(candidate.container.id, settle=False)
         try:
-            known = None if held is None else Held(grant=held)
+            known = None if held is None else HeldGrant(grant=held)
             choice = place(state, candidate.container, candidate.request, known, last=False)
             result.notes += [f"{name}: {note}" for note in choice.findings.notes]
             _note_move(state, candidate)
@@ -223,7 +223,7 @@ def _complete(state: State, candidate: Candidate, result: Restored) -> None:
     refused = ""
     for pool in tree.path(tree.pools[held.pool]) if lost else (tree.pools[held.pool],):
         state.drop(container.id, settle=False)
-        stay = Held(grant=replace(rest, pool=pool.id), stays=True)
+        stay = HeldGrant(grant=replace(rest, pool=pool.id), stays=True)
         try:
             choice = place(state, container, candidate.request, stay, last=False)
         except PlacementError as refusal:

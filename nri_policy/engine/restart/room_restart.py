@@ -10,7 +10,7 @@ from collections.abc import Collection, Iterable
 from msgspec.structs import replace
 
 from nri_policy.engine.choice.shortage import PlacementError
-from nri_policy.engine.grant import Held
+from nri_policy.engine.grant import HeldGrant
 from nri_policy.engine.placement.candidate import Candidate
 from nri_policy.engine.placement.degraded_admission import add_notes, keep
 from nri_policy.engine.placement.placement import place
@@ -56,7 +56,7 @@ def restore_tenants(
             changed.append(candidate)
     for candidate in changed:
         container, name = candidate.container, candidate.container.full_name
-        held = None if candidate.held is None else Held(grant=candidate.held)
+        held = None if candidate.held is None else HeldGrant(grant=candidate.held)
         try:
             place(state, container, candidate.request, held, last=False)
         except PlacementError as refusal:

@@ -22,7 +22,7 @@ from nri_policy.kubelet.runtime_requests import Kubelet
 from nri_policy.proto import nri_pb2 as nri
 from nri_policy.report import ExplanationReport
 from nri_policy.simulation.adaptation import Timeouts
-from nri_policy.simulation.containers import Container
+from nri_policy.simulation.containers import SimulatedContainer
 from nri_policy.simulation.embedded import EmbeddedRuntime
 from tests.e2e import cgroup, image
 from tests.e2e.daemon import Daemon
@@ -60,7 +60,7 @@ class Bundles:
         (folder / "rootfs/bin").mkdir(parents=True)
         shutil.copy("/usr/bin/busybox", folder / "rootfs/bin")
 
-    async def run(self, where: str, container: Container) -> None:
+    async def run(self, where: str, container: SimulatedContainer) -> None:
         """Run a container when its cgroup would be made."""
         if where == "starting":
             bundle = self._folder / container.id
@@ -70,7 +70,7 @@ class Bundles:
             options = ["--detach", "--bundle", str(bundle), container.id]
             await asyncio.to_thread(self._runc, "run", *options)
 
-    def delete(self, container: Container) -> None:
+    def delete(self, container: SimulatedContainer) -> None:
         """End a container."""
         self._runc("delete", "--force", container.id)
 
@@ -124,7 +124,7 @@ def manifest(name: str) -> dict[str, Any]:
     }
 
 
-def attributes(container: Container) -> tuple[int, int, int]:
+def attributes(container: SimulatedContainer) -> tuple[int, int, int]:
     """Return what the kernel has of a container's first process."""
     (pid,) = cgroup.processes(container.message.linux.cgroups_path)
     return (

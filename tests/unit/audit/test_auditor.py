@@ -16,7 +16,7 @@ from nri_policy.audit.auditor import (
     PERIOD,
     Auditor,
 )
-from nri_policy.audit.deviations import CpusetState, Observed, Target
+from nri_policy.audit.deviations import CpusetState, KernelState, Target
 from nri_policy.audit.first_process import FirstProcess
 from nri_policy.audit.orphans import KnownContainers
 from nri_policy.classes import Origin, Scheduler, Scheduling
@@ -36,9 +36,9 @@ def decided(number: int, cpus: str = "2-3") -> Target:
     )
 
 
-def observed(cpus: str, **threads: str) -> Observed:
+def observed(cpus: str, **threads: str) -> KernelState:
     found, node = CPUSet.parse(cpus), CPUSet([0])
-    return Observed(
+    return KernelState(
         cpus=CpusetState(written=found, effective=found),
         mems=CpusetState(written=node, effective=node),
         threads={int(name[1:]): CPUSet.parse(text) for name, text in threads.items()},
@@ -51,7 +51,7 @@ class Node:
 
     audit: Audit = Audit.REPORT
     containers: dict[str, Target] = field(default_factory=dict)
-    kernel: dict[str, Observed] = field(default_factory=dict)
+    kernel: dict[str, KernelState] = field(default_factory=dict)
     moments: list[tuple[str, str]] = field(default_factory=list)  # id and what it then runs on
     resent: list[list[str]] = field(default_factory=list)
     slept: list[float] = field(default_factory=list)
@@ -112,7 +112,7 @@ class Node:
 
     def observe(
         self, container_id: str, cgroup: str, *, turn: int, watched: Iterable[int] = ()
-    ) -> Observed | None:
+    ) -> KernelState | None:
         del turn, watched
         assert cgroup == self.containers[container_id].cgroup
         self.read += 1

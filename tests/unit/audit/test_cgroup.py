@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from nri_policy.audit.cgroup import MAX_THREADS, Cgroups, folder_of
-from nri_policy.audit.deviations import Observed
+from nri_policy.audit.deviations import KernelState
 from nri_policy.delivery.cpuset_files import Change, Confined
 from nri_policy.delivery.partition_files import Settled
 from nri_policy.delivery.pod_quotas import Limited
@@ -26,7 +26,7 @@ def root(request: pytest.FixtureRequest, tmp_path: Path) -> Root:
     return Root(tmp_path, request.param)
 
 
-def seen(cgroups: Cgroups, turn: int = 0, **options: tuple[int, ...]) -> Observed | None:
+def seen(cgroups: Cgroups, turn: int = 0, **options: tuple[int, ...]) -> KernelState | None:
     return cgroups.observe("1", f"/{POD}/1", turn=turn, **options)
 
 

@@ -7,7 +7,7 @@ from nri_policy.audit.deviations import (
     CpusetState,
     Deviation,
     DeviationKind,
-    Observed,
+    KernelState,
     Target,
     compare,
 )
@@ -31,15 +31,15 @@ def cpuset(effective: str, written: str | None = None) -> CpusetState:
 
 def observed(
     cpus: CpusetState | None = None, mems: CpusetState | None = None, **threads: str
-) -> Observed:
-    return Observed(
+) -> KernelState:
+    return KernelState(
         cpus=cpus or cpuset("2-5"),
         mems=mems or cpuset("0"),
         threads={int(name[1:]): CPUSet.parse(text) for name, text in threads.items()},
     )
 
 
-def found(seen: Observed, decided: Target = DECIDED) -> list[tuple[str, str, bool]]:
+def found(seen: KernelState, decided: Target = DECIDED) -> list[tuple[str, str, bool]]:
     return [(each.kind, str(each.found), each.curable) for each in compare(decided, seen)]
 
 

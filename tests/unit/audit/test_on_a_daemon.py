@@ -11,7 +11,7 @@ import pytest
 
 from nri_policy.audit import auditor
 from nri_policy.audit.cgroup import folder_of
-from nri_policy.simulation.containers import Container
+from nri_policy.simulation.containers import SimulatedContainer
 from tests.support.daemon import Served, pod, served
 from tests.unit.audit.host import Cgroup, Root
 
@@ -27,7 +27,7 @@ async def audited(
         yield node, root
 
 
-def cgroup(root: Root, container: Container) -> Cgroup:
+def cgroup(root: Root, container: SimulatedContainer) -> Cgroup:
     """Make the cgroup that a container really runs in, as the runtime was told."""
     path = folder_of(container.message.linux.cgroups_path)
     assert path is not None

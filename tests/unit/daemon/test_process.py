@@ -21,7 +21,7 @@ from nri_policy.engine.event import Reconfigured
 from nri_policy.foundation import singleton
 from nri_policy.foundation.singleton import AlreadyRunningError, only_instance
 from nri_policy.hardware import synthetic
-from nri_policy.nri.plugin import Identity
+from nri_policy.nri.plugin import PluginIdentity
 from nri_policy.settings import Settings, SettingsError
 from nri_policy.settings_sources.kubernetes import LABEL
 from nri_policy.settings_sources.settings_file import SettingsFile
@@ -36,7 +36,7 @@ def options(folder: Path) -> Options:
     return Options(
         host_root=folder,
         runtime=folder / "nri.sock",
-        identity=Identity(name="nri-policy", index="90"),
+        identity=PluginIdentity(name="nri-policy", index="90"),
         state_dir=folder / "state",
         containers_dir=folder / "containers",
         control_socket=folder / "control.sock",

@@ -20,7 +20,7 @@ from nri_policy.kube.client import Client
 from nri_policy.kube.connection import access
 from nri_policy.kube.readiness import NAMESPACE, RENEW, SILENT, TAINT, WHILE_AWAY, condition_of
 from nri_policy.node import view_of
-from nri_policy.nrt.publisher import PublishError, Trouble, Written
+from nri_policy.nrt.publisher import PublishError, Trouble, WriteResult
 from nri_policy.settings import Readiness as Wanted
 from tests.support import nodes
 from tests.support.cluster_api import ClusterAPI
@@ -248,13 +248,13 @@ class Sink:
         self.known = known
         self.asked = asyncio.Event()
 
-    async def put(self, new: Object, *, fresh: bool) -> Written:
+    async def put(self, new: Object, *, fresh: bool) -> WriteResult:
         del new, fresh
         self.asked.set()
         if not self.known:
             raise PublishError(Trouble.NO_CRD, "no kind")
         await self.open.wait()
-        return Written()
+        return WriteResult()
 
     async def is_gone(self) -> bool:
         return False

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from nri_policy.daemon.rivals import Rivals
-from nri_policy.nri.plugin import Identity
+from nri_policy.nri.plugin import PluginIdentity
 from nri_policy.nri.session import Session
 from tests.support.patience import HANGS
 from tests.unit.nri.peer import RecordingPlugin
@@ -152,7 +152,7 @@ async def test_a_session_connects_to_no_runtime_that_another_daemon_has(tmp_path
     async with server:
         session = Session(
             RecordingPlugin(),
-            Identity(name="nri-policy", index="90"),
+            PluginIdentity(name="nri-policy", index="90"),
             keep_out=keep_out,
         )
         running = asyncio.create_task(session.run(str(tmp_path / "nri.sock")))

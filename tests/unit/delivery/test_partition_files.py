@@ -21,7 +21,7 @@ from nri_policy.delivery.partition_files import (
 from nri_policy.engine.state.partitions import Partition
 from nri_policy.foundation.cpuset import CPUSet
 from nri_policy.settings import ExclusivePartitions
-from nri_policy.simulation.cpusets import Cpusets
+from nri_policy.simulation.cpusets import CpusetTree
 
 A, B = "pods/a/one", "pods/b/one"
 SIDE = "pods/a/side"
@@ -39,7 +39,7 @@ class Kernel:
     """The kernel's files of cgroups, with the writes that they got."""
 
     def __init__(self, **cpusets: str) -> None:
-        self.cpusets = Cpusets(CPUSet(range(8)))
+        self.cpusets = CpusetTree(CPUSet(range(8)))
         self.paths = dict[str, None]()
         self.log: list[str] = []
         self.broken = ""  # a write that fails

@@ -24,7 +24,7 @@ from nri_policy.manifests.resources import Amounts, ResourceChange
 from nri_policy.plugin.sources import Sources
 from nri_policy.settings import ExclusivePartitions
 from nri_policy.simulation.cgroups import SimulatedCgroups
-from nri_policy.simulation.containers import Container
+from nri_policy.simulation.containers import SimulatedContainer
 from nri_policy.simulation.embedded import EmbeddedRuntime
 from tests.support import nodes
 from tests.support.daemon import Served, pod, served
@@ -61,7 +61,7 @@ def with_sidecar(name: str) -> dict[str, Any]:
     return manifest
 
 
-def path_of(container: Container) -> str:
+def path_of(container: SimulatedContainer) -> str:
     path = folder_of(container.message.linux.cgroups_path)
     assert path is not None
     return path

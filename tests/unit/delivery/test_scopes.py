@@ -19,7 +19,7 @@ from nri_policy.delivery.record import Phase
 from nri_policy.foundation.cpuset import CPUSet
 from nri_policy.manifests.resources import Amounts, ResourceChange
 from nri_policy.simulation.cgroups import SimulatedCgroups
-from nri_policy.simulation.containers import Container
+from nri_policy.simulation.containers import SimulatedContainer
 from tests.support.daemon import Served, pod, served
 from tests.support.deliveries import change
 from tests.support.patience import HANGS
@@ -50,7 +50,7 @@ class Systemd:
         return self.refusal
 
 
-async def written(it: Served, systemd: Systemd) -> Container:
+async def written(it: Served, systemd: Systemd) -> SimulatedContainer:
     """Have a container that shares be written, with this *systemd* from then on."""
     await it.start(pod("shared"))
     executor = it.daemon.executor
@@ -64,7 +64,7 @@ async def written(it: Served, systemd: Systemd) -> Container:
     return shared
 
 
-def write(it: Served, container: Container) -> None:
+def write(it: Served, container: SimulatedContainer) -> None:
     """Have it be written again as it is."""
     executor = it.daemon.executor
     due = executor.state.desired.placement(container.id)
@@ -139,7 +139,7 @@ async def test_a_cgroup_of_no_scope_lasts_by_itself(tmp_path: Path) -> None:
 @asynccontextmanager
 async def beside_undone(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, cgroups: type[SimulatedCgroups]
-) -> AsyncIterator[tuple[Served, Container, Container, CPUSet]]:
+) -> AsyncIterator[tuple[Served, SimulatedContainer, SimulatedContainer, CPUSet]]:
     """Yield a container that shares, beside one with a CPU of its own that is about to start.
 
     And the CPUs that systemd gives the first again; it is not asked to keep others.

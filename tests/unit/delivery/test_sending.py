@@ -23,9 +23,9 @@ from nri_policy.engine.state.quota import NO_QUOTA
 from nri_policy.foundation.cpuset import CPUSet
 from nri_policy.node import Node, view_of
 from nri_policy.nri.errors import Code
-from nri_policy.nri.plugin import Call, Identity
+from nri_policy.nri.plugin import Call, PluginIdentity
 from nri_policy.nri.session import UPDATE_TIMEOUT, Session
-from nri_policy.nri.ttrpc import Request
+from nri_policy.nri.ttrpc import IncomingCall
 from nri_policy.plugin import link as link_module
 from nri_policy.plugin.answers import Answers
 from nri_policy.plugin.convert import update_of
@@ -122,12 +122,12 @@ class Scene:
         await until(waits)
         self.time.advance(seconds)
 
-    async def call(self) -> tuple[Request, list[pb.ContainerUpdate]]:
+    async def call(self) -> tuple[IncomingCall, list[pb.ContainerUpdate]]:
         """Return the runtime's next request, and what it is to update."""
         request = await self.peer.request("UpdateContainers")
         return request, [*pb.UpdateContainersRequest.FromString(request.payload).update]
 
-    def fail(self, request: Request, *updates: pb.ContainerUpdate) -> None:
+    def fail(self, request: IncomingCall, *updates: pb.ContainerUpdate) -> None:
         response = pb.UpdateContainersResponse(failed=updates).SerializeToString()
         self.peer.refuse(request, Code.UNKNOWN, "failed to update", response)
 
@@ -145,7 +145,10 @@ async def scene(tmp_path: Path, nri: str = "v0.12.2") -> AsyncIterator[Scene]:
     node = Node(engine)
     executor = Executor(node, None, clock=time.clock)
     session = Session(
-        RecordingPlugin(), Identity(name="a", index="01"), clock=time.clock, delay=lambda _: 1.0
+        RecordingPlugin(),
+        PluginIdentity(name="a", index="01"),
+        clock=time.clock,
+        delay=lambda _: 1.0,
     )
     async with listening(path) as peers, asyncio.TaskGroup() as group:
         tasks = [
@@ -456,7 +459,7 @@ async def test_a_runtime_that_cannot_be_called_is_told_by_responses_only() -> No
     engine.handle(Created(container=container))
     node = Node(engine)
     executor = Executor(node, None, clock=time.clock)
-    session = Session(RecordingPlugin(), Identity(name="a", index="01"), clock=time.clock)
+    session = Session(RecordingPlugin(), PluginIdentity(name="a", index="01"), clock=time.clock)
     running = asyncio.create_task(executor.run(RuntimeLink(session)), name="delivery")
     placement = node.view.placement(container.id)
     assert placement is not None
@@ -504,7 +507,7 @@ async def deserted(tmp_path: Path) -> AsyncIterator[tuple[Executor, RuntimeLink,
     """Yield the telling of a container, and a session without anyone at the other end."""
     time, engine = FakeTime(), Engine(nodes.machine(), nodes.settings())
     engine.handle(Created(container=nodes.container(1000)))
-    session = Session(RecordingPlugin(), Identity(name="a", index="01"), clock=time.clock)
+    session = Session(RecordingPlugin(), PluginIdentity(name="a", index="01"), clock=time.clock)
     running = asyncio.create_task(session.run(str(tmp_path / "none.sock")))
     await session.missing.wait()
     yield Executor(Node(engine), None, clock=time.clock), RuntimeLink(session), time

@@ -19,7 +19,7 @@ from nri_policy.foundation.cpuset import CPUSet
 from nri_policy.foundation.units import parse_cpu
 from nri_policy.manifests.resources import Amounts, ResourceChange
 from nri_policy.simulation.cgroups import SimulatedCgroups
-from nri_policy.simulation.containers import Container
+from nri_policy.simulation.containers import SimulatedContainer
 from nri_policy.simulation.embedded import EmbeddedRuntime
 from tests.support import nodes
 from tests.support.daemon import Served, pod, served
@@ -83,12 +83,12 @@ async def confirmed(it: Served) -> None:
     await until(lambda: not (state.in_flight or state.pending))
 
 
-def told(container: Container) -> CPUSet:
+def told(container: SimulatedContainer) -> CPUSet:
     """Return the CPUs that the runtime believes a container to have."""
     return CPUSet.parse(container.message.linux.resources.cpu.cpus)
 
 
-async def sharers(it: Served, number: int) -> list[Container]:
+async def sharers(it: Served, number: int) -> list[SimulatedContainer]:
     await it.start(*(pod(f"shared{each}") for each in range(number)))
     await confirmed(it)
     return it.runtime.containers[:number]
@@ -102,7 +102,7 @@ async def test_who_loses_cpus_has_left_them_before_the_first_answer_and_the_runt
         shared = await sharers(it, 3)
         at_creation = []
 
-        async def look(where: str, container: Container) -> None:
+        async def look(where: str, container: SimulatedContainer) -> None:
             if where == "creating" and container.name == "main":
                 at_creation.append([each.cpus for each in shared])
 
@@ -115,7 +115,9 @@ async def test_who_loses_cpus_has_left_them_before_the_first_answer_and_the_runt
 
 
 @asynccontextmanager
-async def proven(folder: Path, number: int) -> AsyncIterator[tuple[Served, list[Container], Held]]:
+async def proven(
+    folder: Path, number: int
+) -> AsyncIterator[tuple[Served, list[SimulatedContainer], Held]]:
     """Run a daemon that has written cgroups, beside containers that run on CPUs 1-7."""
     async with host(folder, Held) as it:
         shared = await sharers(it, number)
@@ -428,7 +430,7 @@ async def test_nobody_gets_what_somebody_has_still_to_leave(
         before = own.cpus
         cgroups.failing.add(own.message.linux.cgroups_path)
 
-        async def undone(where: str, container: Container) -> None:
+        async def undone(where: str, container: SimulatedContainer) -> None:
             """Have the resize not reach the cgroup, as when the runtime's update gets lost."""
             if where == "updating" and container is own:
                 put_in_flight(executor_, own.id)

@@ -14,7 +14,7 @@ from nri_policy.foundation.clock import Clock
 from nri_policy.nri.connection import Connection
 from nri_policy.nri.mux import Conn
 from nri_policy.nri.plugin import Call
-from nri_policy.nri.ttrpc import InvalidRequest, Request, Response
+from nri_policy.nri.ttrpc import IncomingCall, InvalidRequest, Response
 from nri_policy.nri.versions import Runtime
 from nri_policy.proto import nri_pb2 as pb
 
@@ -25,18 +25,18 @@ class Peer:
     def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         self.reader, self.writer = reader, writer
         self.connection = Connection(Conn.RUNTIME)
-        self.events: list[Request | InvalidRequest | Response] = []
+        self.events: list[IncomingCall | InvalidRequest | Response] = []
 
-    async def event(self) -> Request | InvalidRequest | Response:
+    async def event(self) -> IncomingCall | InvalidRequest | Response:
         while not self.events:
             data = await self.reader.read(1 << 16)
             assert data, "the plugin closed the connection"
             self.events += self.connection.receive_data(data)
         return self.events.pop(0)
 
-    async def request(self, method: str) -> Request:
+    async def request(self, method: str) -> IncomingCall:
         request = await self.event()
-        assert isinstance(request, Request)
+        assert isinstance(request, IncomingCall)
         assert request.method == method
         return request
 
@@ -54,11 +54,11 @@ class Peer:
         assert response.stream == stream
         return response
 
-    def respond(self, request: Request, message: Message | None = None) -> None:
+    def respond(self, request: IncomingCall, message: Message | None = None) -> None:
         payload = message.SerializeToString() if message else b""
         self.writer.write(self.connection.send_response(request, payload))
 
-    def refuse(self, request: Request, code: int, text: str, payload: bytes = b"") -> None:
+    def refuse(self, request: IncomingCall, code: int, text: str, payload: bytes = b"") -> None:
         self.writer.write(self.connection.send_status(request, code, text, payload))
 
     async def closed_by_plugin(self) -> None:

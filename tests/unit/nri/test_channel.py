@@ -14,7 +14,7 @@ from nri_policy.nri import ttrpc
 from nri_policy.nri.channel import Channel
 from nri_policy.nri.errors import CallRefused, Code, LocalProtocolError, RemoteProtocolError
 from nri_policy.nri.mux import Conn
-from nri_policy.nri.ttrpc import Request, Response
+from nri_policy.nri.ttrpc import IncomingCall, Response
 from nri_policy.proto import nri_pb2 as pb
 from tests.unit.nri.peer import FakeTime, Peer
 
@@ -22,7 +22,7 @@ from tests.unit.nri.peer import FakeTime, Peer
 class Taken(NamedTuple):
     """A request, and how to answer it."""
 
-    request: Request
+    request: IncomingCall
     received: float
     answer: Callable[[bytes | CallRefused], None]
 

@@ -11,7 +11,7 @@ from nri_policy.nri import ttrpc
 from nri_policy.nri.connection import SERVICES, Connection
 from nri_policy.nri.errors import Code, LocalProtocolError
 from nri_policy.nri.mux import Conn
-from nri_policy.nri.ttrpc import InvalidRequest, Request, Response
+from nri_policy.nri.ttrpc import IncomingCall, InvalidRequest, Response
 from nri_policy.proto import nri_pb2
 from tests.unit.nri.conftest import Conversation
 
@@ -21,8 +21,10 @@ METHODS = {
 }
 
 
-def requests(side: Conn, data: bytes) -> list[Request]:
-    return [event for event in Connection(side).receive_data(data) if isinstance(event, Request)]
+def requests(side: Conn, data: bytes) -> list[IncomingCall]:
+    return [
+        event for event in Connection(side).receive_data(data) if isinstance(event, IncomingCall)
+    ]
 
 
 def responses(side: Conn, data: bytes) -> dict[int, Response]:
@@ -30,12 +32,12 @@ def responses(side: Conn, data: bytes) -> dict[int, Response]:
     return {event.stream: event for event in events if isinstance(event, Response)}
 
 
-def content(request: Request) -> Message:
+def content(request: IncomingCall) -> Message:
     method = METHODS[request.service][request.method]
     return GetMessageClass(method.input_type).FromString(request.payload)
 
 
-def answer(request: Request, response: Response) -> Message:
+def answer(request: IncomingCall, response: Response) -> Message:
     method = METHODS[request.service][request.method]
     return GetMessageClass(method.output_type).FromString(response.payload)
 
@@ -48,7 +50,7 @@ def assert_all_fields_known(message: Message) -> None:
                 assert_all_fields_known(part)
 
 
-def event_name(request: Request) -> str:
+def event_name(request: IncomingCall) -> str:
     if request.method != "StateChange":
         return request.method
     event = nri_pb2.StateChangeEvent.FromString(request.payload).event
@@ -107,10 +109,10 @@ def test_our_encoder_says_the_same_bytes(conversation: Conversation) -> None:
     """Also the Go stub's: payloads apart, where the order of maps is free, there is one way."""
     plugin, runtime = Connection(Conn.PLUGIN), Connection(Conn.RUNTIME)
 
-    def encode(events: list[Request | InvalidRequest | Response], side: Connection) -> bytes:
+    def encode(events: list[IncomingCall | InvalidRequest | Response], side: Connection) -> bytes:
         sent = b""
         for event in events:
-            if isinstance(event, Request):
+            if isinstance(event, IncomingCall):
                 sent += side.send_request(
                     event.method, event.payload, timeout_nano=event.timeout_nano
                 )[1]
@@ -128,8 +130,8 @@ def test_our_encoder_says_the_same_bytes(conversation: Conversation) -> None:
         assert encode(from_runtime, runtime) == conversation.from_runtime
 
 
-def request(stream: int) -> Request:
-    return Request(stream=stream, service="", method="", payload=b"", timeout_nano=0)
+def request(stream: int) -> IncomingCall:
+    return IncomingCall(stream=stream, service="", method="", payload=b"", timeout_nano=0)
 
 
 @pytest.mark.parametrize("side", list(Conn))
@@ -137,14 +139,14 @@ def test_both_sides_call_and_answer(side: Conn) -> None:
     here, there = Connection(side), Connection(Conn(3 - side))
     stream, sent = here.send_request("Method", b"question", timeout_nano=7)
     (call,) = there.receive_data(sent)
-    assert call == Request(
+    assert call == IncomingCall(
         stream=stream,
         service=SERVICES[Conn(3 - side)],
         method="Method",
         payload=b"question",
         timeout_nano=7,
     )
-    assert isinstance(call, Request)
+    assert isinstance(call, IncomingCall)
     assert here.receive_data(there.send_response(call, b"answer")) == [
         Response(stream=stream, payload=b"answer", code=Code.OK, message="")
     ]

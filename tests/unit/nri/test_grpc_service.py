@@ -14,7 +14,7 @@ from nri_policy.foundation.clock import Clock
 from nri_policy.foundation.grpc_services import service_stub
 from nri_policy.nri.errors import CallRefused, Code
 from nri_policy.nri.grpc_service import plugin_handler
-from nri_policy.nri.service import Service
+from nri_policy.nri.service import PluginService
 from nri_policy.proto import nri_pb2 as pb
 from tests.support.patience import HANGS
 from tests.unit.nri.peer import CONTAINER, POD, RecordingPlugin, update
@@ -23,7 +23,7 @@ from tests.unit.nri.peer import CONTAINER, POD, RecordingPlugin, update
 @asynccontextmanager
 async def serving(plugin: RecordingPlugin, path: Path, turn: asyncio.Lock) -> AsyncIterator[Any]:
     server = grpc.aio.server()
-    server.add_generic_rpc_handlers([plugin_handler(Service(plugin, turn, Clock()), Clock())])
+    server.add_generic_rpc_handlers([plugin_handler(PluginService(plugin, turn, Clock()), Clock())])
     server.add_insecure_port(f"unix:{path}")
     await server.start()
     async with grpc.aio.insecure_channel(f"unix:{path}") as channel:
@@ -89,7 +89,7 @@ async def test_methods_that_the_plugin_lacks_are_unimplemented(tmp_path: Path) -
 async def test_requests_over_grpc_share_the_turn_with_a_session(tmp_path: Path) -> None:
     plugin, turn = RecordingPlugin(), asyncio.Lock()
     plugin.gate.clear()
-    session = Service(plugin, turn, Clock())
+    session = PluginService(plugin, turn, Clock())
     stop = pb.StopPodSandboxRequest(pod=POD).SerializeToString()
     async with serving(plugin, tmp_path / "nri.sock", turn) as stub:
         first = asyncio.ensure_future(stub.RunPodSandbox(pb.RunPodSandboxRequest(pod=POD)))

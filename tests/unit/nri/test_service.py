@@ -10,18 +10,22 @@ from google.protobuf.message import Message
 from nri_policy.foundation.clock import Clock
 from nri_policy.nri import service as service_module
 from nri_policy.nri.errors import CallRefused, Code
-from nri_policy.nri.service import METHODS, Service
+from nri_policy.nri.service import METHODS, PluginService
 from nri_policy.nri.versions import LIFECYCLE, Events
 from nri_policy.proto import nri_pb2 as pb
 from tests.unit.nri.peer import CONTAINER, POD, FakeTime, RecordingPlugin, update
 
 
-def make(plugin: RecordingPlugin, time: FakeTime | None = None) -> Service:
-    return Service(plugin, asyncio.Lock(), time.clock if time else Clock())
+def make(plugin: RecordingPlugin, time: FakeTime | None = None) -> PluginService:
+    return PluginService(plugin, asyncio.Lock(), time.clock if time else Clock())
 
 
 async def ask(
-    service: Service, method: str, request: Message, budget: float = math.inf, received: float = 100
+    service: PluginService,
+    method: str,
+    request: Message,
+    budget: float = math.inf,
+    received: float = 100,
 ) -> bytes:
     return await service.answer(
         method, request.SerializeToString(), received=received, budget=budget
@@ -315,7 +319,7 @@ async def test_a_late_synchronize_may_leave_us_deaf_on_old_runtimes(
 
 async def test_methods_run_one_at_a_time_across_services() -> None:
     plugin, turn = RecordingPlugin(), asyncio.Lock()
-    one, other = (Service(plugin, turn, Clock()) for _ in range(2))
+    one, other = (PluginService(plugin, turn, Clock()) for _ in range(2))
     plugin.gate.clear()
     first = asyncio.create_task(ask(one, "RunPodSandbox", pb.RunPodSandboxRequest(pod=POD)))
     await plugin.called.wait()
@@ -364,7 +368,7 @@ async def test_a_late_method_goes_on_and_the_next_waits_for_it(
 async def test_a_request_that_waits_too_long_for_its_turn_falls_back_as_well() -> None:
     time, plugin, turn = FakeTime(), RecordingPlugin(), asyncio.Lock()
     await turn.acquire()
-    service = Service(plugin, turn, time.clock)
+    service = PluginService(plugin, turn, time.clock)
     plugin.fallbacks["RunPodSandbox"] = pb.RunPodSandboxResponse()
     run = pb.RunPodSandboxRequest(pod=POD)
     answer = asyncio.create_task(ask(service, "RunPodSandbox", run, budget=2))

@@ -12,7 +12,7 @@ from nri_policy.nri.connection import Connection
 from nri_policy.nri.errors import CallRefused, Code, LocalProtocolError
 from nri_policy.nri.mux import Conn
 from nri_policy.nri.pauses import Pauses
-from nri_policy.nri.plugin import Identity
+from nri_policy.nri.plugin import PluginIdentity
 from nri_policy.nri.session import Session, registration_delay
 from nri_policy.nri.ttrpc import Response
 from nri_policy.proto import nri_pb2 as pb
@@ -27,7 +27,7 @@ from tests.unit.nri.peer import (
     update,
 )
 
-IDENTITY = Identity(name="nri-policy", index="05")
+IDENTITY = PluginIdentity(name="nri-policy", index="05")
 
 
 class _Stopped(Pauses):

@@ -25,7 +25,7 @@ from nri_policy.nrt.publisher import (
     PublishError,
     TopologyPublisher,
     Trouble,
-    Written,
+    WriteResult,
     publishing,
 )
 from nri_policy.nrt.reading import Feed, Object
@@ -58,14 +58,14 @@ class Shelf:
         self.looks += 1
         return self.gone
 
-    async def put(self, new: Object, *, fresh: bool) -> Written:
+    async def put(self, new: Object, *, fresh: bool) -> WriteResult:
         self.asked.set()
         await self.gate.wait()
         if self.error is not None:
             raise self.error
         self.puts.append(new)
         self.fresh.append(fresh)
-        return Written(version="v1alpha2", rivals=self.rivals)
+        return WriteResult(version="v1alpha2", rivals=self.rivals)
 
     async def remove(self) -> None:
         await self.gate.wait()

@@ -15,7 +15,7 @@ from msgspec.structs import replace
 from prometheus_client.core import Metric
 
 from nri_policy.foundation.program import REPLACED
-from nri_policy.nrt.publisher import PublicationPhase, PublishError, Trouble, Written
+from nri_policy.nrt.publisher import PublicationPhase, PublishError, Trouble, WriteResult
 from nri_policy.observability import http_server as module
 from nri_policy.observability.endpoint import Endpoint, Probes
 from nri_policy.observability.exporter import Exporter
@@ -264,10 +264,10 @@ async def test_it_is_not_ready_while_it_cannot_publish(
     class Sink:
         name = "the cluster"
 
-        async def put(self, new: object, *, fresh: bool) -> Written:
+        async def put(self, new: object, *, fresh: bool) -> WriteResult:
             del new, fresh
             if trouble is None:
-                return Written()
+                return WriteResult()
             raise PublishError(trouble, "may not")
 
         async def is_gone(self) -> bool:

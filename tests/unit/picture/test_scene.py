@@ -9,7 +9,7 @@ from nri_policy.engine.event import Created, Stopped
 from nri_policy.foundation.cpuset import CPUSet
 from nri_policy.manifests.quality_of_service import QoS
 from nri_policy.picture.mark import COLOURS
-from nri_policy.picture.scene import CPUUse, Purpose, Scene
+from nri_policy.picture.scene import DrawnUse, Purpose, Scene
 from tests.support import nodes
 from tests.support.pictures import container, holding, made_up, scene_of
 
@@ -96,8 +96,8 @@ def test_cpus_that_change_hands_are_marked_and_those_shared_by_others_are_not(
         engine, {"a": a, "b": holding(exclusive="", cpus="8-11", shared_milli=100)}, before
     )
     assert after.moved == CPUSet([1, 3])
-    assert after.places[8] == CPUUse(Purpose.SHARED)
-    assert before.places[8] == CPUUse(Purpose.IDLE)
+    assert after.places[8] == DrawnUse(Purpose.SHARED)
+    assert before.places[8] == DrawnUse(Purpose.IDLE)
 
 
 def test_what_is_granted_counts_in_every_pool_around(engine: Engine) -> None:
@@ -121,7 +121,7 @@ def test_names_from_outside_are_made_fit_to_be_shown(engine: Engine) -> None:
     )
     (name,) = scene.marks
     assert name == "default/\\x1b[2Jp\\u202e\\ud800/c\\n"
-    assert scene.places[1] == CPUUse(Purpose.OWN, name)
+    assert scene.places[1] == DrawnUse(Purpose.OWN, name)
     assert scene.refused == {"no": "bad \\x07 annotation"}
 
 

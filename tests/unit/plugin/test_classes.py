@@ -19,7 +19,7 @@ from nri_policy.plugin.sources import Sources
 from nri_policy.proto import nri_pb2 as nri
 from nri_policy.settings import SchedulingPolicy
 from nri_policy.simulation.cgroups import SimulatedCgroups
-from nri_policy.simulation.containers import Container
+from nri_policy.simulation.containers import SimulatedContainer
 from tests.support import nodes
 from tests.support.daemon import Served, pod, served
 from tests.support.patience import HANGS
@@ -57,7 +57,7 @@ class Host:
         up.runtime.machine.several_lines = not self.equipment.one_disk
 
 
-def io_of(container: Container) -> dict[str, str]:
+def io_of(container: SimulatedContainer) -> dict[str, str]:
     """Return the files about I/O in a container's cgroup; the kubelet sets others."""
     assert container.effective.unified["memory.oom.group"] == "1", "which stay"
     return {k: v for k, v in container.effective.unified.items() if k.startswith("io.")}

@@ -18,8 +18,8 @@ from nri_policy.engine.event import kind
 from nri_policy.foundation.cpuset import EMPTY
 from nri_policy.node import Node
 from nri_policy.nri.errors import CallRefused
-from nri_policy.nri.plugin import Identity
-from nri_policy.nri.service import LATE, Service
+from nri_policy.nri.plugin import PluginIdentity
+from nri_policy.nri.service import LATE, PluginService
 from nri_policy.nri.session import Session
 from nri_policy.plugin.components import PluginComponents
 from nri_policy.plugin.creations import PATIENCE, Creations
@@ -51,7 +51,7 @@ class Stage:
         self.answers = components.answers
         self.plugin = PolicyPlugin(components, synchronized=self._synchronized)
         self.time = FakeTime()
-        self.service = Service(self.plugin, self.node.turn, self.time.clock)
+        self.service = PluginService(self.plugin, self.node.turn, self.time.clock)
 
     def _synchronized(self) -> None:
         self.synchronized += 1
@@ -422,7 +422,7 @@ async def test_a_resize_that_is_late_while_we_leave_does_not_pin_who_runs_anywhe
     stage = Stage(tmp_path)
     pod, container = made("a", 1000)
     await stage.create((pod, container))
-    session = Session(stage.plugin, Identity(name="a", index="01"))
+    session = Session(stage.plugin, PluginIdentity(name="a", index="01"))
     await stage.executor.widen()
     leaving = asyncio.create_task(stage.executor.leave(RuntimeLink(session), 10.0))
     await asyncio.sleep(0)

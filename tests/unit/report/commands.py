@@ -18,7 +18,7 @@ from typing import Any
 import yaml
 from click.testing import CliRunner
 
-from nri_policy.audit.deviations import CpusetState, Observed
+from nri_policy.audit.deviations import CpusetState, KernelState
 from nri_policy.cli import main
 from nri_policy.control.client import connected
 from nri_policy.daemon.daemon import Daemon
@@ -74,12 +74,12 @@ PODS = (
 class Astray(SimulatedCgroups):
     """A kernel that says of one container that it runs elsewhere."""
 
-    def observe(self, container_id: str, cgroup: str, **how: Any) -> Observed | None:
+    def observe(self, container_id: str, cgroup: str, **how: Any) -> KernelState | None:
         observed = super().observe(container_id, cgroup, **how)
         (guest,) = (each for each in self._runtime.containers if each.key == "default/guest/main")
         if observed is None or container_id != guest.id:
             return observed
-        return Observed(
+        return KernelState(
             cpus=CpusetState(written=CPUSet((1,)), effective=CPUSet((1,))),
             mems=observed.mems,
             threads={7: CPUSet((3,))},

@@ -56,8 +56,8 @@ class ScriptedPlugin:
         )
         self._identity = nri.RegisterPluginRequest(plugin_name=name, plugin_idx=index)
         self._mux = mux.Mux()
-        self._server = ttrpc.Server()
-        self._client = ttrpc.Client()
+        self._server = ttrpc.ServerConnection()
+        self._client = ttrpc.ClientConnection()
         self._answers: dict[int, asyncio.Future[ttrpc.Response]] = {}
 
     async def __aenter__(self) -> Self:
@@ -123,7 +123,7 @@ class ScriptedPlugin:
                             self._answered(response)
                     else:
                         for request in self._server.receive_data(payload.data):
-                            assert isinstance(request, ttrpc.Request)
+                            assert isinstance(request, ttrpc.IncomingCall)
                             self._handle(request)
         except ConnectionError:
             pass
@@ -139,7 +139,7 @@ class ScriptedPlugin:
         else:
             future.set_result(response)
 
-    def _handle(self, request: ttrpc.Request) -> None:
+    def _handle(self, request: ttrpc.IncomingCall) -> None:
         method = request.method
         kind = nri.StateChangeEvent if method == "StateChange" else getattr(nri, f"{method}Request")
         message = kind.FromString(request.payload)

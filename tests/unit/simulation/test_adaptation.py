@@ -333,7 +333,7 @@ LONG.adjust.annotations["x"] = "y" * 5000
 
 
 def response(reply: Any) -> bytes:
-    return ttrpc.Server().send_response(1, reply.SerializeToString())[ttrpc.HEADER.size :]
+    return ttrpc.ServerConnection().send_response(1, reply.SerializeToString())[ttrpc.HEADER.size :]
 
 
 @pytest.mark.parametrize(
@@ -377,7 +377,8 @@ async def test_a_long_answer_in_lawful_frames_is_taken(
 
 
 @pytest.mark.parametrize(
-    "body", [b"\xff\xff", ttrpc.Server().send_response(1, b"\xff\xff")[ttrpc.HEADER.size :]]
+    "body",
+    [b"\xff\xff", ttrpc.ServerConnection().send_response(1, b"\xff\xff")[ttrpc.HEADER.size :]],
 )
 async def test_an_answer_that_does_not_unmarshal_fails_the_call_and_keeps_the_plugin(
     start: Start, body: bytes

@@ -16,7 +16,7 @@ from nri_policy.simulation.cpusets import (
     EXCLUSIVE,
     ISOLATED,
     PARTITION,
-    Cpusets,
+    CpusetTree,
 )
 from nri_policy.simulation.embedded import EmbeddedRuntime
 from tests.guest import partitions
@@ -38,14 +38,14 @@ def test_the_fake_does_what_the_kernel_did(name: str) -> None:
     assert partitions.play(FakeCgroups(isolated), ALL[name]) == RECORDING[name]
 
 
-def refused(cpusets: Cpusets, path: str, name: str, text: str) -> int | None:
+def refused(cpusets: CpusetTree, path: str, name: str, text: str) -> int | None:
     with pytest.raises(OSError, match="Errno") as caught:
         cpusets.write(path, name, text)
     return caught.value.errno
 
 
 def test_files_that_are_not_there_or_cannot_be_written() -> None:
-    cpusets = Cpusets(CPUSet(range(4)))
+    cpusets = CpusetTree(CPUSet(range(4)))
     cpusets.make("pods")
     assert refused(cpusets, ".", CPUS, "0") == errno.EACCES
     assert refused(cpusets, "pods", EFFECTIVE, "0") == errno.EACCES
@@ -58,7 +58,7 @@ def test_files_that_are_not_there_or_cannot_be_written() -> None:
 
 
 def test_a_cgroup_with_others_below_it_cannot_be_removed() -> None:
-    cpusets = Cpusets(CPUSet(range(4)))
+    cpusets = CpusetTree(CPUSet(range(4)))
     cpusets.make("pods")
     cpusets.make("pods/a")
     cpusets.enter("pods/a", 1)

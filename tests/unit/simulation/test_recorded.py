@@ -28,11 +28,11 @@ THEIRS = {"oci_runtime_type", "io.kubernetes.cri.podsandbox.image-name"}  # only
 
 
 def recorded(name: str) -> Iterator[tuple[str, bytes]]:
-    layers = mux.Mux(), ttrpc.Server()
+    layers = mux.Mux(), ttrpc.ServerConnection()
     for payload in layers[0].receive_data((SHARED / f"{name}.r2p.bin").read_bytes()):
         if payload.conn is Conn.PLUGIN:
             for request in layers[1].receive_data(payload.data):
-                assert isinstance(request, ttrpc.Request)
+                assert isinstance(request, ttrpc.IncomingCall)
                 yield request.method, request.payload
 
 

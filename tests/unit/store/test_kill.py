@@ -8,7 +8,7 @@ import subprocess
 import sys
 from pathlib import Path
 
-from nri_policy.store.database import Link
+from nri_policy.store.database import RecordLink
 from nri_policy.store.store import Store
 from tests.support import nodes, stores
 
@@ -22,7 +22,7 @@ def test_a_writer_that_is_killed_leaves_a_whole_store(tmp_path: Path) -> None:
         committed = _killed(tmp_path, kill, after=choices.randrange(400))
         store = Store(tmp_path, nodes.machine())
         assert [entry.name for entry in tmp_path.iterdir()] == ["store"], "it was set aside"
-        last = [r for r in stores.records(store.path) if r.link is not Link.BASE][-1]
+        last = [r for r in stores.records(store.path) if r.link is not RecordLink.BASE][-1]
         assert last.time >= committed, "a decision that was committed is gone"
         assert stores.grants(stores.replayed(store.path)) == dict(store.held.grants)
         store.close()

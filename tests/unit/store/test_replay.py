@@ -23,7 +23,7 @@ from nri_policy.manifests.quality_of_service import QoS
 from nri_policy.node import Statistics, view_of
 from nri_policy.settings import Settings
 from nri_policy.store import writer
-from nri_policy.store.database import Link
+from nri_policy.store.database import RecordLink
 from nri_policy.store.history import History
 from nri_policy.store.journal import Record
 from nri_policy.store.replay import AlternativeReplay, Difference, RecordedReplay
@@ -70,7 +70,7 @@ def test_those_who_share_are_told_in_the_same_order_after_a_base(
     pools = [placed.grant.pool for placed in engine.state.placed.values()]
     assert (pools[0], len(set(pools))) == (pools[3], 3), "the last where the first is"
     stores.commit(store, engine, Stopped(container_id=first.id))
-    base = max(each.seq for each in stores.records(store.path) if each.link is Link.BASE)
+    base = max(each.seq for each in stores.records(store.path) if each.link is RecordLink.BASE)
     decisions = [
         stores.commit(store, engine, Created(container=nodes.container(1000))) for _ in range(2)
     ]
@@ -92,7 +92,7 @@ def test_who_comes_after_a_base_is_younger_than_who_had_gone_before_it(
         Created(container=new),
     ):
         stores.commit(store, engine, event)
-    base = [each.seq for each in stores.records(store.path) if each.link is Link.BASE][-2]
+    base = [each.seq for each in stores.records(store.path) if each.link is RecordLink.BASE][-2]
     replayed = stores.replayed(store.path, after=base - 1)
     assert stores.grants(replayed) == stores.grants(engine)
 
@@ -104,7 +104,7 @@ def test_who_has_not_started_at_a_base_starts_cold_later(
     store, engine = stores.started(tmp_path, PMEM)
     container = nodes.container(1000, annotations=COLD)
     stores.commit(store, engine, Created(container=container), now=0.0)
-    base = max(each.seq for each in stores.records(store.path) if each.link is Link.BASE)
+    base = max(each.seq for each in stores.records(store.path) if each.link is RecordLink.BASE)
     listed = nodes.running(container, *engine.state.sent[container.id])
     created = replace(listed, state=ContainerState.CREATED)
     stores.commit(store, engine, Synchronized(containers=(created,), now=5.0), now=5.0)
@@ -148,7 +148,7 @@ def test_after_a_difference_the_next_base_puts_the_replay_right(
 def test_a_picture_that_lacks_a_grant_is_an_error_that_names_the_record(tmp_path: Path) -> None:
     store, engine = stores.started(tmp_path, running=[nodes.container(1000)])
     stores.commit(store, engine, Created(container=nodes.container(1000)))
-    base = next(record for record in stores.records(store.path) if record.link is Link.BASE)
+    base = next(record for record in stores.records(store.path) if record.link is RecordLink.BASE)
     assert isinstance(base.event, Synchronized)
     broken = replace(base, event=replace(base.event, held={}))
     with pytest.raises(ValueError, match=f"record {base.seq} misses"):
@@ -228,7 +228,7 @@ def test_who_runs_when_the_journal_begins_comes_as_if_anew_and_gaps_are_caught_u
 def test_claims_are_held_whole_in_whatever_order_their_parts_are_stored(tmp_path: Path) -> None:
     """A part that has lost a CPU and got another one stands behind those of other claims."""
     store, _ = stores.started(tmp_path)
-    record = next(each for each in stores.records(store.path) if each.link is Link.BASE)
+    record = next(each for each in stores.records(store.path) if each.link is RecordLink.BASE)
     near, far = (claims.part(1000, node, request=f"on-{node}") for node in (0, 1))
     parts = near, claims.part(1000, 1, claim="other"), far
     picture = Synchronized(containers=tuple(map(stand_in, parts)))
@@ -263,7 +263,7 @@ def test_a_record_is_of_a_stretch_that_can_be_replayed_or_is_counted(tmp_path: P
     links: list[Record] = stores.records(store.path)
     for record in links:
         [*replay.step(record)]
-    assert [record.link for record in links] == [Link.GAP, Link.BASE, Link.NEXT]
+    assert [record.link for record in links] == [RecordLink.GAP, RecordLink.BASE, RecordLink.NEXT]
     assert replay.skipped == 1
 
 
@@ -323,7 +323,7 @@ def test_who_was_placed_with_less_than_it_asks_for_still_asks_for_it_after_a_bas
     stores.commit(store, engine, Created(container=full))
     stores.commit(store, engine, Created(container=late, admitted=True))
     stores.commit(store, engine, Created(container=nodes.best_effort()))
-    base = max(each.seq for each in stores.records(store.path) if each.link is Link.BASE)
+    base = max(each.seq for each in stores.records(store.path) if each.link is RecordLink.BASE)
     replayed = stores.replayed(store.path, after=base - 1)
     assert stores.grants(replayed) == stores.grants(engine)
     assert replayed.state.placed[late.id].asked.exclusive == 2
@@ -398,7 +398,7 @@ def test_who_makes_way_and_goes_back_is_recorded_and_comes_out_again(
     moved = [each.decision.moved for each in stores.records(store.path)]
     down = replace(up, before=back[0], after=back[1])
     assert [each for each in moved if each] == [(up,), (down,), (up,)], "it goes back only once"
-    for base in (0, *(e.seq for e in stores.records(store.path) if e.link is Link.BASE)):
+    for base in (0, *(e.seq for e in stores.records(store.path) if e.link is RecordLink.BASE)):
         assert stores.grants(stores.replayed(store.path, after=base - 1)) == stores.grants(engine)
     assert recorded(store.path)[0].score().moves == 3
     off = nodes.settings(reservedResources={"cpu": "cpuset:0"}, makeWay={"movers": 0})

@@ -29,7 +29,7 @@ from nri_policy.node import view_of
 from nri_policy.store import compaction, encoding, writer
 from nri_policy.store import store as store_module
 from nri_policy.store.compaction import compact
-from nri_policy.store.database import Link, open_for_reading, read_contents
+from nri_policy.store.database import RecordLink, open_for_reading, read_contents
 from nri_policy.store.errors import StoreError
 from nri_policy.store.replay import handle
 from nri_policy.store.store import RETRY_AFTER, Store
@@ -172,7 +172,7 @@ def test_the_journal_is_bounded_and_can_still_be_replayed(
     compact(store.path)
     journal = stores.records(store.path)
     assert len(journal) == 50
-    assert any(record.link is Link.BASE for record in journal[:12])
+    assert any(record.link is RecordLink.BASE for record in journal[:12])
     assert stores.grants(stores.replayed(store.path)) == stores.on_disk(store.path)
     connection = sqlite3.connect(store.path)
     (layouts,) = connection.execute("SELECT count(*) FROM layouts").fetchone()
@@ -328,7 +328,9 @@ def test_a_full_disk_is_an_error_and_made_up_for_when_there_is_room(
     assert stores.on_disk(store.path) != stores.grants(engine)
     stores.commit(store, engine, next(missed), 100.0 + RETRY_AFTER)
     assert stores.on_disk(store.path) == stores.grants(engine)
-    assert stores.records(store.path)[-1].link is Link.BASE, "a replay could not go on over the gap"
+    assert stores.records(store.path)[-1].link is RecordLink.BASE, (
+        "a replay could not go on over the gap"
+    )
 
 
 def test_a_clock_that_jumps_back_does_not_stop_the_retries(full: tuple[Store, Engine]) -> None:

@@ -20,10 +20,10 @@ from msgspec.structs import replace
 
 from nri_policy.cli import main
 from nri_policy.cli.node.live import DaemonSnapshot, DaemonWatcher, Frame, show
-from nri_policy.cli.node.live_view import KEYS, View
+from nri_policy.cli.node.live_view import KEYS, ViewOptions
 from nri_policy.cli.output import Canvas
 from nri_policy.foundation.cpuset import CPUSet
-from nri_policy.picture.scene import CPUUse, Purpose, Scene
+from nri_policy.picture.scene import DrawnUse, Purpose, Scene
 from nri_policy.proto.control_pb2 import Change, Decision
 from nri_policy.report import refusal_report
 from nri_policy.simulation.cgroups import SimulatedCgroups
@@ -173,7 +173,7 @@ def test_the_feed_sees_a_machine_that_changes(tmp_path: Path) -> None:
         async with served(tmp_path) as node:
             first = await asyncio.to_thread(feed.look)
             assert first.scene is not None
-            assert first.scene.places[15] == CPUUse(Purpose.IDLE)
+            assert first.scene.places[15] == DrawnUse(Purpose.IDLE)
             machine = node.daemon.node.view.layout.machine
             await node.daemon.events.reconfigure(machine=machine.restricted(CPUSet(range(15))))
             async with asyncio.timeout(HANGS):
@@ -244,7 +244,7 @@ def pressed(keys: str) -> list[str]:
         "default/a/main": holding(exclusive="5"),
     }
     seen = replace(snapshot(made_up(nodes.engine(), held)), used={"default/a/main": 0.9})
-    view = View()
+    view = ViewOptions()
     for key in keys:
         view = view.pressed(key, 3)
     out = StringIO()

@@ -11,7 +11,7 @@ from click.testing import CliRunner
 from nri_policy.cli import main
 from nri_policy.cli.node.run import command
 from nri_policy.daemon.process import Options
-from nri_policy.nri.plugin import Identity
+from nri_policy.nri.plugin import PluginIdentity
 from nri_policy.settings import Address, Settings
 from nri_policy.settings_sources.settings_file import SettingsFile
 
@@ -36,7 +36,7 @@ def test_a_runtime_that_starts_its_plugin_says_who_it_is_and_where(
         monkeypatch, NRI_PLUGIN_NAME="policy", NRI_PLUGIN_IDX="07", NRI_PLUGIN_SOCKET="3"
     )
     assert started is not None
-    assert started.identity == Identity(name="policy", index="07")
+    assert started.identity == PluginIdentity(name="policy", index="07")
     assert started.runtime == 3
 
 
@@ -45,7 +45,7 @@ def test_without_a_runtimes_word_the_daemon_connects_to_its_socket(
 ) -> None:
     started = options(monkeypatch, "--nri-socket", "/run/x.sock")
     assert started is not None
-    assert started.identity == Identity(name="nri-policy", index="90")
+    assert started.identity == PluginIdentity(name="nri-policy", index="90")
     assert started.runtime == Path("/run/x.sock")
 
 
@@ -93,7 +93,7 @@ def test_the_arguments_of_the_peers_daemonset_start_the_daemon(
     assert started.options is not None, started.error
     assert started.options.host_root == tmp_path
     assert started.options.config_namespace == "telco"
-    assert started.options.identity == Identity(name="nri-policy", index="07")
+    assert started.options.identity == PluginIdentity(name="nri-policy", index="07")
     assert started.options.group_label == "example.com/group"
     (record,) = caplog.records
     assert (record.msg, record.__dict__["option"]) == ("option-without-effect", "--pid-file")
