@@ -39,7 +39,7 @@ class CpusetCheck(Struct, kw_only=True):
 
     container_id: str
     placement: Placement
-    own: CPUSet  # CPUs that nobody else may use
+    own: CPUSet  # exclusive CPUs
     lost: bool
     settled: bool  # nothing about it is under way
     found: Resources | None = None

@@ -50,7 +50,7 @@ class Change(Enum):
 class Confined(Struct, frozen=True, kw_only=True):
     """What became of one cgroup."""
 
-    cpus: CPUSet | None  # of the cgroup, afterwards; None: it is not here
+    cpus: CPUSet | None  # the cgroup's CPUs after the write; None: no such cgroup
     written: bool = False
     error: str = ""  # why the cpuset could not be set
 

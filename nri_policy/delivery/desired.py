@@ -36,7 +36,7 @@ class NodeDecisions:
         return view.placed[container_id].grant.own | (resizing.kept if resizing else EMPTY)
 
     def partition(self, container_id: str) -> Partition | None:
-        """Return the kernel partition that a container is to be; None for none."""
+        """Return the kernel partition due for a container; None: no partition."""
         partition = self._node.view.partition(container_id)
         return None if isinstance(partition, str) else partition
 

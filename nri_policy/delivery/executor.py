@@ -112,7 +112,7 @@ class Link(Protocol):
 
     @property
     def missing(self) -> asyncio.Event:
-        """Set while nobody listens where a runtime should."""
+        """Set while no runtime listens on the socket."""
         ...
 
     def fitting(self, changes: Changes) -> Changes:
@@ -498,7 +498,7 @@ class Executor:
     async def look(self, *also: str) -> Sequence[CpusetCheck]:
         """Check all changes in flight, and *also*; write those that cannot wait.
 
-        It takes no turn, because requests that have it wait for it.
+        It does not take the node's turn, because requests hold the turn while they wait for this.
         """
         async with self.lock:
             placed = self._node.view.placed

@@ -40,7 +40,7 @@ class Desired(Protocol):
         ...
 
     def partition(self, container_id: str) -> Partition | None:
-        """Return the kernel partition that a container is to be; None for none."""
+        """Return the kernel partition due for a container; None: no partition."""
         ...
 
     @property
@@ -83,7 +83,7 @@ class Answered(Struct, frozen=True, kw_only=True):
     about: str = ""  # the container that was asked about, if any
     own: Placement | None = None  # what the answer says of it
     creating: bool = False  # the answer is to its CREATE
-    updates: Changes = {}  # of other containers, from `answer`, as far as they fit
+    updates: Changes = {}  # of other containers, from `answer`, limited by the size of a message
 
 
 class PhaseChanged(Struct, frozen=True, kw_only=True):
@@ -116,7 +116,7 @@ class Written(Struct, frozen=True, kw_only=True):
 
     container_id: str
     placement: Placement  # the intended one
-    cpus: CPUSet | None  # of the cgroup, afterwards; None: it is not visible
+    cpus: CPUSet | None  # the cgroup's CPUs after the write; None: not visible
     error: str = ""  # why the cpuset could not be set
     now: float
 
@@ -193,7 +193,7 @@ class Listed(Struct, frozen=True, kw_only=True):
 class Registered(Struct, frozen=True, kw_only=True):
     """The engine has handled the list; earlier changes are no longer in flight."""
 
-    phases: Mapping[str, Phase]  # of all that are listed or under creation
+    phases: Mapping[str, Phase]  # of listed containers, and containers under creation
     changes: Changes  # placements that differ from the list
     unseen: Changes  # placements of containers for which the list may be stale
     listed: Changes  # the placements of all listed containers
@@ -232,7 +232,7 @@ class ResizeDoubted(Struct, frozen=True, kw_only=True):
 
 
 class ResizeSettled(Struct, frozen=True, kw_only=True):
-    """No late resize of this container is possible any more."""
+    """A late resize of this container can no longer happen."""
 
     container_id: str
 
@@ -271,7 +271,7 @@ class QuotaWritten(Struct, frozen=True, kw_only=True):
 
 
 class PartitionsSettled(Struct, frozen=True, kw_only=True):
-    """Partitions were written, or were as they should be already."""
+    """Partitions were written, or already had the values that are due."""
 
     wanted: Mapping[str, Partition | None]
     outcomes: Mapping[str, PartitionOutcome]  # of those whose cgroups are here

@@ -95,7 +95,7 @@ from nri_policy.engine.grant import Changes, Placement
 from nri_policy.foundation.cpuset import EMPTY, CPUSet
 
 SETTLE = 0.1  # seconds between an event and the writing of those that get more by it
-LAST_SETTLE = 2.0  # seconds between tries, at most, while somebody has to leave first
+LAST_SETTLE = 2.0  # seconds between tries, at most, while another container has to leave first
 FIRST_LOOK, LAST_LOOK = 0.05, 0.5  # seconds between looks at what is not in force yet
 GRACE = 2.0  # seconds until a change in flight counts as overdue
 BLIND_GRACE = 10.0  # the same, where no cgroup shows whether it has

@@ -1,4 +1,4 @@
-"""Occupancy: the CPUs that containers still occupy, so who has to shrink, and who may grow.
+"""Occupancy: the CPUs that containers still occupy; which containers shrink, and which may grow.
 
 S2 of delivery.md §3: CPUs that a container still occupies are not given to another. A part of the
 machine, and as pure. Queries change nothing.
@@ -106,7 +106,7 @@ class Occupancy(RecordTable):
         return [each for each, cpus in self._kept_by_partitions().items() if cpus & own]
 
     def _kept_by_partitions(self) -> dict[str, CPUSet]:
-        """Return the CPUs that partitions still keep for containers that are not to have them."""
+        """Return the CPUs that partitions still keep although no decision gives them these CPUs."""
         kept = {}
         for each in self.partitions:
             held, due = self.records[each].partition.held, self.desired.placement(each)

@@ -49,15 +49,15 @@ class Cpusets(Protocol):
     def cpuset_files(
         self, cgroups: Iterable[str], partitions: Iterable[str]
     ) -> Collection[str] | None:
-        """Return the files that hold them, be they there or not; None where they are no files.
+        """Return the files with their cpusets, whether or not these exist; None without files.
 
-        Of *partitions*, also those that say whether they are valid.
+        For *partitions*, also the files that show whether a partition is valid.
         """
         ...
 
 
 class _ContainerCPUs(Struct, frozen=True, kw_only=True):
-    """Where a container is to be."""
+    """The CPUs that a container must be on."""
 
     container_id: str
     cgroup: str
@@ -126,7 +126,7 @@ class Overlaps:
         return await asyncio.to_thread(self._astray, places, view.taken)
 
     def _read(self, places: Sequence[_ContainerCPUs], taken: CPUSet) -> tuple[bool, list[str]]:
-        """Return whether the kernel tells of changes from now on, and who is astray, by id."""
+        """Return whether the kernel notifies of changes from now on, and ids of stray containers."""
         watched = self._watch(places)  # before: nothing is missed
         return watched, self._astray(places, taken)
 
@@ -162,7 +162,7 @@ class Overlaps:
 
 
 def _places(view: NodeView, container_ids: Iterable[str]) -> list[_ContainerCPUs]:
-    """Return where containers are to be, without those that may be anywhere."""
+    """Return the CPUs that containers must be on, without unpinned containers."""
     return [
         _ContainerCPUs(
             container_id=each,

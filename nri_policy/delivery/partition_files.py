@@ -90,14 +90,14 @@ class PartitionOutcome(Struct, frozen=True, kw_only=True):
 
     held: Partition | None = None  # the valid partition that it is now
     error: str = ""  # why it is not the one wanted
-    lost: str = ""  # why it was no valid partition before; empty if it was one
+    lost: str = ""  # why the partition was invalid before; empty if it was valid
 
 
 class Settled(Struct, frozen=True, kw_only=True):
     """What became of all of them."""
 
     outcomes: Mapping[str, PartitionOutcome]  # by path, of those that are here
-    above: Collection[str] = ()  # paths of cgroups that keep CPUs for those below them
+    above: Collection[str] = ()  # paths of cgroups that keep CPUs for partitions below them
 
 
 class _Found(Struct, frozen=True, kw_only=True):
@@ -116,7 +116,7 @@ class _Found(Struct, frozen=True, kw_only=True):
 
     @property
     def lost(self) -> str:
-        """Why it is no valid partition; empty if it is one."""
+        """Why the cgroup is no valid partition; empty if it is valid."""
         return self.invalid if self.kind != _MEMBER else "member was written"
 
 
@@ -128,8 +128,8 @@ def settle(
 ) -> Settled:
     """Make each cgroup the partition wanted, or none, by path.
 
-    *above* are paths of other cgroups that may still keep CPUs for some that are gone; None: all
-    are looked for. *kept* are the CPUs of all other partitions, which are left as they are.
+    *above* are paths of other cgroups that may still keep CPUs for partitions that ended; None:
+    search for these. *kept* are the CPUs of all other partitions; these partitions stay.
     """
     if above is None:
         above = [*_find_keeping(tree, {*wanted, *(kept or ())})]
@@ -140,7 +140,7 @@ def _find_keeping(tree: CgroupTree, containers: Collection[str]) -> Iterator[str
     """Yield the cgroups that keep CPUs for others below them, such as an earlier daemon left."""
     level = {each.partition("/")[0] for each in containers}
     for _ in range(_LEVELS):
-        level -= set(containers)  # what is below a container is its own
+        level -= set(containers)  # cgroups below a container belong to the container
         for path in level:
             if tree.read(path, EXCLUSIVE) and tree.read(path, PARTITION) == _MEMBER:
                 yield path
@@ -191,7 +191,7 @@ class _Settlement:
         return Settled(outcomes=outcomes, above=left)
 
     def _give_up(self, path: str) -> None:
-        """Take CPUs that are not wanted out of a partition; all of them if it is invalid."""
+        """Take unwanted CPUs out of a partition, or all CPUs out of an invalid one."""
         found, wanted = self._found[path], self._wanted[path]
         kept = EMPTY
         if wanted is not None and found.held is not None:
@@ -202,7 +202,7 @@ class _Settlement:
             self._write(path, EXCLUSIVE, str(kept))
 
     def _due_above(self, above: Collection[str]) -> dict[str, CPUSet]:
-        """Return what *above* and those above the wanted ones have to keep for all below them."""
+        """Return the CPUs that *above*, and parents of partitions, keep for partitions below."""
         parents = [*(p for each in self._wanted for p in ancestors(each)), *above]
         below: dict[str, list[CPUSet]] = {each: [] for each in parents}
         cpus = {each: new.cpus for each, new in self._wanted.items() if new is not None}
@@ -218,7 +218,7 @@ class _Settlement:
             self._write(parent, EXCLUSIVE, str(due))
 
     def _take(self, path: str, wanted: Partition) -> _Found | None:
-        """Make a cgroup its partition; return what it is then, None if it is gone."""
+        """Make a cgroup the wanted partition; return the result, None if the cgroup is gone."""
         found = self._find(path)
         if found is None or found.held == wanted:
             return found

@@ -40,7 +40,7 @@ class PartitionRecords:
         self._schedule = schedule
 
     def due(self, container_id: str) -> Partition | None:
-        """Return the partition that a container is to be; None for none."""
+        """Return the partition due for a container; None: no partition."""
         return None if self._table.leaves else self._table.desired.partition(container_id)
 
     def state(self, container_id: str) -> PartitionState:

@@ -61,11 +61,11 @@ class Partitions:
         self._executor.apply(CpusetsTouched(now=self._executor.clock.now()))
 
     async def start(self, container_id: str, own: CPUSet, *, until: float) -> bool:
-        """Make one that starts its partition, and take its *own* CPUs out of those of others.
+        """Make a starting container its partition, and take its *own* CPUs out of other partitions.
 
         Return whether the kernel keeps all others off them from now on. Containers of the same pod
-        have to leave first: the kernel calls a partition invalid that overlaps a sibling. All of it
-        is waited for *until* a time of the clock.
+        have to leave first: the kernel calls a partition invalid that overlaps a sibling. The
+        method waits for all of this *until* a time of the clock.
         """
         state = self._executor.state
         due = state.kernel_partitions.due(container_id)

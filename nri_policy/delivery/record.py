@@ -27,7 +27,7 @@ class Phase(StrEnum):
     UPDATING = "updating"  # from the answer of its UPDATE to POST_UPDATE
 
 
-# What a cgroup holds in these stays unless somebody writes it: the runtime has read the spec.
+# In these phases a cgroup changes only by a write: the runtime has read the spec.
 SETTLED = (Phase.STARTING, Phase.RUNNING)
 # In these there is a cgroup to look at, whenever one looks.
 LIVING = (Phase.STARTING, Phase.RUNNING, Phase.UPDATING)
@@ -66,7 +66,7 @@ class PartitionState(Struct, frozen=True, kw_only=True):
 
     due: Partition | None = None  # the one decided when this was last looked at
     held: Partition | None = None  # the valid one that its cgroup is
-    error: str = ""  # why that is not the one due, as the kernel says
+    error: str = ""  # why `held` differs from `due`, as the kernel reports
     tries: int = 0  # that failed in a row
     retry_at: float = -math.inf  # not before then
 
@@ -91,7 +91,7 @@ class Delivery(Struct, frozen=True, kw_only=True):
     failed_at: float | None = None  # when its cgroup could not be written
     late: bool = False  # its file was not written in time: a message carries the pending change
     attempts: int = 0  # calls about it that failed in a row
-    resent: int = 0  # times that it was sent again since it was last in force
+    resent: int = 0  # repeated sends since the change was last in force
     refused: Placement | None = None  # the change that failed in all attempts
     carrier: str = ""  # the container under creation whose answer carried its change
     overlap: CPUSet = EMPTY  # another's own CPUs that it cannot be made to leave, as reported

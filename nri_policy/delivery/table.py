@@ -16,7 +16,7 @@ NEW = Delivery()  # the record of a container that is not in the table
 
 
 class RecordTable:
-    """Records by container id; each index has ids in the order in which they came in."""
+    """Records by container id; each index has its ids in order of arrival."""
 
     def __init__(self, *, has_files: bool) -> None:
         """*has_files* is whether there are cgroups that can be read and written."""
