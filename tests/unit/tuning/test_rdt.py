@@ -123,6 +123,20 @@ def test_each_cache_has_its_own_shares(tmp_path: Path) -> None:
     assert one.schemata == "L3:0=1f;1=1f;4=1f\nMB:0=100;1=100;4=100"
 
 
+def test_each_level_of_caches_has_its_own_shares(tmp_path: Path) -> None:
+    machine(tmp_path, caches={"L2CODE": 8, "L2DATA": 8, "L3": 20}, bandwidth=None)
+    low, high = partition("25%", x=("50%",)), partition("75%", y=())
+    low["l2Allocation"] = {"all": {"unified": "50%", "code": "25%", "data": "75%"}}
+    high["l2Allocation"] = {"all": {"unified": "50%", "code": "75%", "data": "25%"}}
+    low["classes"]["x"]["l2Allocation"] = {"0": {"unified": "50-100%"}}
+    classes, faults = resolve(rdt({"low": low, "high": high}), resctrl_of(tmp_path))
+    assert not faults
+    assert {each.name: each.schemata for each in classes} == {
+        "x": "L2CODE:0=3\nL2DATA:0=f0\nL3:0=7",
+        "y": "L2CODE:0=fc\nL2DATA:0=3\nL3:0=fffe0",
+    }
+
+
 def test_code_and_data_have_shares_where_the_machine_splits_them(tmp_path: Path) -> None:
     split = {"unified": "50%", "code": "25%", "data": "75%"}
     given = {"a": partition("100%", x=({"all": split},), y=("50%",))}
