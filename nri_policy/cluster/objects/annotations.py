@@ -47,7 +47,7 @@ _REQUESTS = (
     SPREADING,
 )
 
-# Kueue's other keys (August 2026) that are spelt like one of these; they say nothing to us.
+# Kueue's other keys (August 2026) with a similar spelling, without a meaning here.
 _OTHERS_OF_KUEUE = tuple(
     f"{_OF_KUEUE}pod-group-{name}"
     for name in ("fast-admission", "pod-index-label", "role", "serving", "sets")
@@ -147,7 +147,7 @@ def with_constraints(
 
 
 def read_size(annotations: Mapping[str, str], labels: Mapping[str, str], path: str) -> int | None:
-    """Return how many pods the pod's group has in all, None if it does not say."""
+    """Return the number of pods in the pod's group, None without such an annotation."""
     given = {**labels, **annotations}
     return _Reading(given, join(path, "annotations")).number(GROUP_SIZE, least=1)
 
@@ -192,7 +192,7 @@ class _Reading:
         return DocumentError(join(self._path, key), f"{quoted(self._given.get(key))} {text}")
 
     def check_names(self) -> None:
-        """Refuse names that nobody reads: they would be ignored in silence."""
+        """Refuse unknown names: they would be ignored in silence."""
         for key in self._given:
             for prefix, known in ((OURS, _KNOWN), (KUEUE, _REQUESTS)):
                 if key.startswith(prefix) and key not in known:
@@ -200,9 +200,9 @@ class _Reading:
                     raise DocumentError(join(self._path, key), f"no such annotation{hint}")
 
     def check_names_of_kueue(self) -> None:
-        """Refuse names that are like one of Kueue's that is read; it has many others, and new ones.
+        """Refuse misspelt names of Kueue's annotations; its many other names are accepted.
 
-        All begin alike: what is after that is compared.
+        Only the text after the common prefix is compared.
         """
         read = (*_POD_GROUPS, *_REQUESTS)
         for key in self._given:

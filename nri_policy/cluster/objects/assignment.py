@@ -54,7 +54,7 @@ class Run(Struct, frozen=True):
 
 
 class StoredAssignment(Struct, frozen=True, rename="camel", omit_defaults=True):
-    """An assignment as an object has it: domains one by one, then those in runs."""
+    """An assignment in an object: single domains, then domains in runs."""
 
     pod_set: str
     levels: list[str]
@@ -142,6 +142,6 @@ def _domains(run: Run, path: str) -> Iterator[Placed]:
 
 
 def check_count(count: int, least: int, path: str) -> None:
-    """Raise DocumentError for what is not a number of pods."""
+    """Raise DocumentError for an invalid number of pods."""
     if not least <= count <= MAX_COUNT:
         raise DocumentError(path, f"{quoted(count)} is not from {least} to {MAX_COUNT}")

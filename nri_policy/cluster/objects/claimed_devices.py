@@ -3,7 +3,7 @@
 kube-scheduler allocates devices, and groups are placed without them: this only finds out what to
 say. Owns the fields of resource.k8s.io/v1 that count for it. The devices of a class are those of
 the drivers that its selectors name; other selectors are not evaluated, nor what devices share, so
-a node may have fewer than is said. Devices that are on no single node are not counted.
+a node may have fewer than is said. Devices without a single node are not counted.
 """
 
 from __future__ import annotations
@@ -175,7 +175,7 @@ class ClaimedDevices:
                     yield f"claim {claim.name} asks for {self._found(wanted, nodes)}"
 
     def _found(self, wanted: Sequence[_Wanted], nodes: Collection[str]) -> str:
-        """Return what is wanted of alternatives, and which nodes have one of them."""
+        """Return the wanted devices of alternatives, and the nodes with one of them."""
         text = " or ".join(f"{each.count} {each.device_class_name}" for each in wanted)
         if not self._slices:
             return f"{text}; no ResourceSlice tells which nodes have that"

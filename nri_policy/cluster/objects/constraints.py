@@ -114,7 +114,7 @@ class PodClaim(Struct, frozen=True, rename="camel", omit_defaults=True, gc=False
 
     @property
     def is_template(self) -> bool:
-        """Whether each pod has one of its own."""
+        """Whether each pod gets a separate claim."""
         return not self.resource_claim_name
 
     @property

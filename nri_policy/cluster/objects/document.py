@@ -103,7 +103,7 @@ def is_bytes(resource: str) -> bool:
 def parse_amount(resource: str, value: Wire, path: str) -> int:
     """Return a quantity of *resource*: CPU in milli, all else absolute, rounded up.
 
-    Raises DocumentError for what is no quantity, for negative and for absurdly large ones.
+    Raises DocumentError for text that is no quantity, and for negative or huge amounts.
     """
     try:
         return _parsed(resource == CPU, value)

@@ -1,7 +1,7 @@
 """Clusters from files: what `kubectl get nodes,pods,noderesourcetopologies -o json` prints.
 
 Lists of objects, single objects, and documents of the form that the `offline` entries take; JSON of
-any size, YAML as far as `yamltext` goes. Objects of kinds that do not matter are counted. The items
+any size, YAML as far as `yamltext` goes. Objects of unused kinds are counted. The items
 of a List in JSON stay texts until they are read: as dicts, those of a large cluster take most of
 the time of a command.
 """
@@ -123,7 +123,7 @@ def _items_in(text: bytes) -> list[tuple[str, Any]] | None:
     found: list[tuple[str, Any]] = []
     try:
         if not text.isascii():
-            text.decode()  # the bytes of what is not read of an item do not matter to msgspec
+            text.decode()  # msgspec accepts any bytes in skipped fields
         for item in msgspec.json.decode(text, type=_List).items:
             kind = msgspec.json.decode(item, type=_Head).kind
             found.append((kind, item if kind in _MANY else msgspec.json.decode(item)))

@@ -89,7 +89,7 @@ class PodSet(Struct, frozen=True):
 
 
 class Condition(Struct, frozen=True):
-    """A condition of a group, as Kubernetes has them; one that does not hold is not there."""
+    """A condition of a group, as in Kubernetes; only conditions that hold are listed."""
 
     type: str
     reason: str
@@ -100,7 +100,7 @@ class Condition(Struct, frozen=True):
 class HoldStatus(Struct, frozen=True, rename="camel"):
     """Since when hosts are set aside for a group, and how often that has ended without a place."""
 
-    since: str = ""  # in RFC 3339, as `paused_until`; empty: none are
+    since: str = ""  # in RFC 3339, like `paused_until`; empty: no hosts
     ended: int = 0
     paused_until: str = ""  # none are set aside for it before
 
@@ -112,9 +112,9 @@ class GroupStatus(Struct, frozen=True, rename="camel"):
     message: str = ""
     assignments: list[Assignment] = []
     unhealthy_nodes: list[str] = []
-    reserved: list[str] = []  # nodes that are set aside for it while it waits
-    hold: HoldStatus | None = None  # None where none ever were, since it waits
-    evicted: str = ""  # why its pods that were let go are to be deleted; empty: they are not
+    reserved: list[str] = []  # nodes set aside while the group waits
+    hold: HoldStatus | None = None  # None: no hosts so far
+    evicted: str = ""  # why its ungated pods must be deleted; empty: they stay
     given_back: int = 0  # places of its pod sets that are not, or not yet, among the assignments
     conditions: list[Condition] = []
 
@@ -129,9 +129,9 @@ class PlacementGroup(Struct, frozen=True):
     status: GroupStatus = GroupStatus()
     created: str = ""  # in RFC 3339
     uid: str = ""
-    unknown_class: str = ""  # a PriorityClass of its pods that nobody has given a value
+    unknown_class: str = ""  # a PriorityClass of its pods without a known value
     together: Together | None = None  # else by its templates: `together_of`
-    made: bool = False  # by the service, of pods that waited; else somebody has written it
+    made: bool = False  # by the service, from gated pods; else by a user
 
 
 class _PodSet(Struct, forbid_unknown_fields=True):
@@ -259,7 +259,7 @@ def places_by_pod_set(group: PlacementGroup) -> Counter[str]:
 
 
 def disagreement(group: PlacementGroup) -> str:
-    """Return in what the assignments of a group are not of its pod sets; nothing if they are.
+    """Return how assignments contradict the pod sets of a group; empty if they match.
 
     No more places are missing than the status says.
     """

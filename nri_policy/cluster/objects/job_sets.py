@@ -28,7 +28,7 @@ from nri_policy.cluster.objects.metadata import Identity, Key
 from nri_policy.cluster.objects.pod_sets import make_group, make_pod_set
 from nri_policy.manifests.workloads import TemplatedSpec, count_parallel
 
-MAIN = "main"  # the pod set of what has only one
+MAIN = "main"  # the name of a single pod set
 _MOST_GROUPS = 1000  # of one object
 
 

@@ -253,7 +253,7 @@ def _assignment(name: str, given: _TopologyAssignment, path: str) -> Assignment:
 
 
 def _domains(given: _Slice, levels: int, path: str) -> Iterator[Placed]:
-    """Yield the domains of a slice, whose values are by level, those that are equal once."""
+    """Yield the domains of a slice, with values by level, equal domains once."""
     number, counts = given.domain_count, given.pod_counts
     if number > _MOST_DOMAINS:  # seen before so many are made
         raise DocumentError(path, f"a slice of {number} domains is larger than {_MOST_DOMAINS}")
@@ -321,7 +321,7 @@ def workload_of(pod: Pod) -> Key | None:
 def assigned_group(pod: Pod) -> str | None:
     """Return the group that stands for a pod's Workload: it counts where Kueue has assigned it.
 
-    None for one of no Workload, or one that we have let go: that is where we have assigned it.
+    None for a pod without a Workload, and for a pod that this service let go to its own place.
     """
     workload = None if GROUP_LABEL in pod.annotations else workload_of(pod)
     return None if workload is None else GROUP_PREFIX + workload[1]

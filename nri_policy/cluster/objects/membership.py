@@ -77,7 +77,7 @@ class Job(Struct, frozen=True, gc=False):
     name: str
     pods: int  # at once: the smaller of `parallelism` and `completions`
     completions: int | None = None
-    succeeded: int = 0  # pods so far, also those that are gone
+    succeeded: int = 0  # pods so far, deleted ones included
     active: bool = True  # whether it makes pods: it is neither suspended, nor over, nor deleted
     uid: str = ""
     jobset: str = ""  # of which it is one
@@ -89,7 +89,7 @@ class PodGroup(Struct, frozen=True, gc=False):
 
     namespace: str
     name: str
-    least: int | None = None  # pods of its gang; None: it is none, its pods go one by one
+    least: int | None = None  # pods of its gang; None: no gang, pods go one by one
     uid: str = ""
 
 
@@ -98,7 +98,7 @@ class JobSetJob(Struct, frozen=True, gc=False):
 
     job: str
     pods: int
-    jobs: int  # of the JobSet in all, or of those with its name
+    jobs: int  # Jobs of the JobSet, or its Jobs of this name
     named: str = ""  # whose number `jobs` is; empty: all
 
 
@@ -107,14 +107,14 @@ class Membership(Struct, frozen=True, gc=False):
 
     group: Key
     size: int | None  # None: the sum of its parts
-    pod_set: str | None = None  # None: with the pods that are like it
+    pod_set: str | None = None  # None: the set of equal pods
     rank: int | None = None  # among the pods of its pod set
     part: JobSetJob | None = None
-    alone: bool = False  # no other pod can ever be in this group
+    alone: bool = False  # the group can have no other pod
     at_least: bool = False  # the group may have more than its size
-    owner: Owner | None = None  # of the group, where that is not who owns the pod
+    owner: Owner | None = None  # of the group, if the pod has another owner
     leads: bool = False  # the other pods are only made once this one is bound
-    lws: str = ""  # the LeaderWorkerSet of those that it leads; empty: they are like it
+    lws: str = ""  # the LeaderWorkerSet of its workers; empty: they equal it
 
 
 class _Gang(Struct, rename="camel"):
@@ -199,7 +199,7 @@ def read_pod_group(value: object, path: str) -> PodGroup:
 def object_name(name: str) -> str:
     """Return *name* if an object can have it, else one that begins alike, and ends in its hash.
 
-    What is returned stays as it is when it is given again.
+    A name from here is returned unchanged.
     """
     if len(name) <= MAX_NAME and _OBJECT_NAME.fullmatch(name):
         return name
@@ -217,16 +217,16 @@ def owning_job(pod: Pod) -> str | None:
 
 
 class Made(Struct, frozen=True):
-    """What is known of the objects that a pod was made from, None where it was from none."""
+    """The objects that a pod was made from; None: it was made without one."""
 
     job: Job | None = None
     pod_group: PodGroup | None = None  # that it names
     owner: ReplicaOwner | None = None
-    exclusive_jobs: int = 0  # Jobs of its JobSet that are groups of their own
+    exclusive_jobs: int = 0  # Jobs of its JobSet that are separate groups
 
 
 def membership(pod: Pod, made: Made) -> Membership:
-    """Return what *pod* says of its group; raises DocumentError for what makes no sense."""
+    """Return the membership that *pod* declares; raises DocumentError for contradictions."""
     given = _Given(pod)
     name = given.get(GROUP)
     if name is None:
@@ -271,7 +271,7 @@ def _unnamed(pod: Pod, made: Made, given: _Given) -> Membership:
 
 
 def _of_job(pod: Pod, job: Job, given: _Given, exclusive_jobs: int) -> Membership:
-    """Return what a pod of a Job says of its group, which may be that of a JobSet."""
+    """Return the membership of a pod of a Job, perhaps in the group of a JobSet."""
     jobset = given.get(JOBSET)
     exclusive = jobset is not None and given.get(JOBSET_EXCLUSIVE) is not None
     if jobset is not None and not exclusive:
@@ -358,7 +358,7 @@ class _Given:
         )
 
     def count(self, key: str, of: str, *, least: int = 1) -> int:
-        """Return a number that whoever has *of* must have."""
+        """Return the number that must accompany *of*."""
         if key not in self._values:
             raise self.error(of, f"needs {key}")
         number = self.index(key)

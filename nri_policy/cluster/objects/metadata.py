@@ -1,4 +1,4 @@
-"""What Kubernetes objects of all kinds say of themselves."""
+"""The metadata that Kubernetes objects of all kinds share."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ class Owner(Struct, frozen=True, rename="camel", gc=False):
 
 
 class Identity(Struct, rename="camel", gc=False):
-    """The part of the `metadata` of an object that says which one it is, and of what age."""
+    """The identity and the age of an object, from its `metadata`."""
 
     name: str = ""
     namespace: str | None = None
@@ -33,7 +33,7 @@ class Identity(Struct, rename="camel", gc=False):
     def key(self, path: str, what: str) -> Key:
         """Return namespace and name of an object at *path*.
 
-        Raises DocumentError if it has no name, which *what* it is has.
+        Raises DocumentError for an object without a name; *what* is its kind.
         """
         if not self.name:
             raise DocumentError(join(path, "metadata.name"), f"{what} has a name")

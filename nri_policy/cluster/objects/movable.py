@@ -1,4 +1,4 @@
-"""Pods that may be moved: who says so."""
+"""Pods that may be moved: the annotation that allows it."""
 
 from __future__ import annotations
 

@@ -83,7 +83,7 @@ def read_node(value: object, path: str) -> ClusterNode:
 def _read(
     value: object, path: str
 ) -> tuple[str, dict[str, str], Offered, tuple[Taint, ...], bool, bool | None]:
-    """Return what there is to know of a node; whether it is ready is None where nothing says so."""
+    """Return the fields of a node; `ready` is None without a Ready condition."""
     document = convert(value, _Node, path)
     _, name = document.metadata.key(path, "a node")
     spec, status = document.spec or _Spec(), document.status or _Status()

@@ -44,7 +44,7 @@ class ResourceNumbers:
         return self._numbers.setdefault(name, len(self._numbers))
 
     def find(self, name: str) -> int:
-        """Return the number of a resource, -1 for one that no node has."""
+        """Return the number of a resource, -1 for an unknown resource."""
         return self._numbers.get(name, -1)
 
 
@@ -61,7 +61,7 @@ class NumaNodes:
     ) -> tuple[NumaNode, Counter[str]]:
         """Return the node, and how many of its zones were passed over, by reason.
 
-        *allocatable* are the resources that the node has; *zones* is None where it has no
+        *allocatable* names the resources of the node; *zones* is None without a
         NodeResourceTopology.
         """
         if zones is None:
@@ -166,7 +166,7 @@ def policy_of(document: NodeZones) -> tuple[str, str, int]:
 
 
 def unknown_policy(document: NodeZones) -> str:
-    """Return the policy of an attribute that is none of the kubelet's, so that it is ignored."""
+    """Return the policy in an attribute that the kubelet does not know; it is ignored."""
     named = (value for name, value in document.attributes if name == "topologyManagerPolicy")
     return next((value for value in named if value not in _POLICY_NAMES), "")
 

@@ -22,7 +22,7 @@ from nri_policy.native._numa_request import Request
 MEMORY = "memory"
 GUARANTEED, BURSTABLE, BEST_EFFORT = "Guaranteed", "Burstable", "BestEffort"
 
-# Kinds of resources, as the kernel has them.
+# Kinds of resources, as in the native kernel.
 _SHARED, _HOST, _ALWAYS = 1, 2, 4
 ON_EVERY_NODE = (CPU, MEMORY, "pods", "ephemeral-storage")
 
@@ -51,7 +51,7 @@ class NumaRequest(Struct, frozen=True):
         return self.qos == GUARANTEED or not self.native
 
     def compile(self, resources: ResourceNumbers, weights: Mapping[str, int]) -> Request:
-        """Return it as arrays; weights below 1 count as 1, as do those that are not set."""
+        """Return arrays for the kernel; weights below 1, and missing weights, count as 1."""
         names = sorted({name for step in self.steps for name, _ in step.amounts})
         column = {name: number for number, name in enumerate(names)}
         return Request(

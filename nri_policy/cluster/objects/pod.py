@@ -7,8 +7,8 @@ Requests default to limits, as the API server has it. A pod's effective request 
 where an init container runs beside the sidecars declared before it, and an amount that the pod
 itself requests (`spec.resources`) stands for that of its containers.
 
-Pods of one template are alike but for their names and times: what is equal is held once, whoever
-reads it, so nobody may change it.
+Pods of one template differ in names and times alone: equal parts are held once and shared, so they
+must never be changed.
 """
 
 from __future__ import annotations

@@ -6,8 +6,8 @@
 | RayCluster, RayJob | the head, and one for each worker group |
 
 On a live cluster, the owner of pods says how many there are, and their labels which pod set each is
-of. A RayJob owns a RayCluster. The launcher of an MPIJob comes once its workers are ready, in a Job
-of its own: it is no part of their group.
+of. A RayJob owns a RayCluster. The launcher of an MPIJob starts in a separate Job once the workers
+are ready: their group does not include it.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ class _Part(Struct, frozen=True):
 
     path: str  # of one template's parent, or of a map or list of them
     many: bool = True
-    counts: tuple[str, ...] = ("replicas",)  # whose product it is; 1 where one is missing
+    counts: tuple[str, ...] = ("replicas",)  # the fields to multiply; a missing one is 1
     name: str = ""  # of the only one; else the field that names it, or its key in a map
 
 
@@ -112,7 +112,7 @@ def followed_owner(pod: Pod) -> tuple[str, str, str] | None:
 
 
 def pod_set_of(labels: Mapping[str, str]) -> str | None:
-    """Return the pod set that a pod with these labels is of, None if they do not say it."""
+    """Return the pod set that a pod's labels name, None if they name none."""
     if _RAY_NODE in labels:
         return "head" if labels[_RAY_NODE] == "head" else labels.get(_RAY_GROUP)
     return labels.get(_TYPE)

@@ -54,7 +54,7 @@ def own_resources(spec: PodSpec) -> frozenset[str]:
     )
 
 
-@lru_cache(maxsize=1024)  # one for all pods that have equal ones
+@lru_cache(maxsize=1024)  # equal sets are held once
 def _shared(names: frozenset[str]) -> frozenset[str]:
     return names
 

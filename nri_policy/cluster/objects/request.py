@@ -55,7 +55,7 @@ class Unplaceable(Exception):  # noqa: N818 - an answer, not a fault
 
 
 class Unit(Struct, frozen=True, kw_only=True):
-    """Pod sets that are placed in one step: workers, and their leader if they have one."""
+    """Pod sets that are placed in one step: workers, and perhaps a leader."""
 
     workers: PodSet
     leader: PodSet | None = None
@@ -122,7 +122,7 @@ def is_spread(pod_set: PodSet) -> bool:
 def spread_labels(request: PlacementRequest | None) -> list[str]:
     """Return over which labels pods are spread, as in `spreadOver`.
 
-    Those of spread constraints, if there are no others; pods of slices are not spread.
+    Without `spreadOver`, the labels of spread constraints; pods of slices are not spread.
     """
     if request is None or request.spread_over or request.slices:
         return [] if request is None else request.spread_over
@@ -184,7 +184,7 @@ def units(group: PlacementGroup) -> list[Unit]:
 def together_of(group: PlacementGroup) -> Together | None:
     """Return the level of which all pod sets of a group share a domain, None without one.
 
-    It stands in the group, or in any of its templates. Raises DocumentError for two of them.
+    The group names it, or any template. Raises DocumentError for two of them.
     """
     if group.together is None and not any(is_together(each.template) for each in group.pod_sets):
         return None  # mostly
@@ -312,8 +312,8 @@ def plan(
 ) -> Plan:
     """Return what *unit* asks for on a tree of *levels*; raises Unplaceable.
 
-    *implied* is whether it asks for nothing, so that it is not constrained. All of it goes into one
-    domain of the level *inside*.
+    *implied*: the unit names no level, and is not constrained. All pods go into one domain of the
+    level *inside*.
     """
     request = unit.workers.request or PlacementRequest()
     if inside:

@@ -36,7 +36,7 @@ MAX_LEVELS = 16
 Strategy = Literal["LeastAllocated", "MostAllocated", "BalancedAllocation", "LeastNUMANodes"]
 Packing = Literal["Compact", "Mixed", "BestFit", "LeastFree"]
 FailurePolicy = Literal["PodTermination", "Fixed30s"]
-Holds = Literal["groups", "all"]  # who does not use hosts that are set aside
+Holds = Literal["groups", "all"]  # the pods that keep off reserved hosts
 
 
 def read_text(value: object) -> str:
@@ -242,7 +242,7 @@ def read_topology(value: object, path: str) -> Topology:
 
 
 def with_topologies(settings: ClusterSettings, others: Iterable[Topology]) -> ClusterSettings:
-    """Return *settings* with those of the *others* whose names they do not have."""
+    """Return *settings* with the *others* added, but for topologies of a name in use."""
     known = {each.name for each in settings.topologies}
     more = [each for each in others if each.name not in known]
     return replace(settings, topologies=[*settings.topologies, *more]) if more else settings

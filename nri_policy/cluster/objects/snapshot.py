@@ -37,7 +37,7 @@ class ClusterSnapshot(Struct, frozen=True):
     classes: PriorityClasses = field(default_factory=PriorityClasses)
     devices: ClaimedDevices = field(default_factory=ClaimedDevices)
     failures: dict[str, int] = {}  # node -> recent failures of the service asked about
-    stale: frozenset[str] = frozenset()  # nodes whose zones are not to be trusted
+    stale: frozenset[str] = frozenset()  # nodes with outdated zones
 
 
 class _Cluster(Struct, forbid_unknown_fields=True):

@@ -1,7 +1,7 @@
 """Spreading of whole groups by share: no domain gets another while it has too many of them already.
 
-Kueue's annotation `podset-topology-spreading` (KEP-13746), in its words. Owns what it may say, and
-which groups it is about: those of one namespace whose pods have the labels.
+Kueue's annotation `podset-topology-spreading` (KEP-13746), in its words. Owns its
+fields, and the choice of groups: groups of one namespace with pods that have the labels.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from nri_policy.foundation.wording import quoted
 
 MAX_RULES = 2
 MAX_SHARE = 99  # percent
-# What groups of one owner have in common, if no selector is given.
+# Labels that groups of one owner share; the default selector.
 _OF_ONE_OWNER = ("leaderworkerset.sigs.k8s.io/name", "pod-template-hash")
 
 

@@ -115,7 +115,7 @@ def read_groups(
     """Return the groups in *documents*, in their order; raises DocumentError.
 
     Every pod set has the request that its template's annotations make, unless it has one itself.
-    No request breaks a rule. Priorities are by *classes*, those in the documents if it is None.
+    No request breaks a rule. Priorities follow *classes*; None: the classes in *documents*.
     """
     if classes is None:
         classes = PriorityClasses()
@@ -350,9 +350,9 @@ def _add_pod(
 
 
 def _group_name(pod: Pod, given: Mapping[str, str], pod_group: PodGroup | None) -> str | None:
-    """Return the group that a pod is of, None for one that is alone.
+    """Return the group of a pod, None for a pod alone.
 
-    One that is not among the documents is taken for a gang of the pods that name it.
+    A PodGroup outside the documents is taken for a gang of the pods that name it.
     """
     for name in (GROUP, POD_GROUP):
         if name in given:
@@ -378,9 +378,9 @@ def _total(given: Mapping[str, str], path: str) -> int | None:
 
 
 def _fill_up(group: PlacementGroup, size: int, path: str) -> PlacementGroup:
-    """Return a group with as many pods as it is to have: one pod stands for all that are like it.
+    """Return a group of *size* pods: one pod in the documents stands for all equal pods.
 
-    Raises DocumentError where it is not clear of which kind the others are.
+    Raises DocumentError if the missing pods could belong to several pod sets.
     """
     there = sum(each.count for each in group.pod_sets)
     if there == size:

@@ -32,8 +32,8 @@ class Zone(Struct, frozen=True):
     costs: dict[str, int] = {}  # distance to zones by name; the last of duplicates counts
     total: Amounts = {}
     free: Amounts = {}
-    nodes: frozenset[int] = frozenset()  # NUMA nodes whose memory it has, where it says
-    containers: str = ""  # the vector of `numaplacement`: which containers it has
+    nodes: frozenset[int] = frozenset()  # NUMA nodes of its memory, if reported
+    containers: str = ""  # the vector of `numaplacement`: its containers
 
     @property
     def available(self) -> Amounts:
@@ -195,7 +195,7 @@ def zones_of(
 
 
 def zone_above(zone: Zone, kind: str, by_name: Mapping[str, Zone]) -> Zone | None:
-    """Return the zone of a type that another one is in.
+    """Return the zone of type *kind* that contains *zone*.
 
     The zones of NUMA nodes have no parents in our reports, as their readers expect it. They are in
     the zone that has their memory (spec cluster.md §7).
