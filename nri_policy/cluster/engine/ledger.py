@@ -89,7 +89,10 @@ class Ledger:
         return origin.changes
 
     def released_since(self, release: int) -> list[str] | None:
-        """Return the nodes where something was given back after a release; None: on any node."""
+        """Return the nodes where something was given back after a release; None: on any node.
+
+        Forks do not record releases.
+        """
         if release < self._released_anywhere:
             return None
         found = []
@@ -141,7 +144,7 @@ class Ledger:
 
     def use(self, node: str, amounts: Amounts, times: int) -> None:
         """Take what a pod requests off its node *times* times."""
-        if times < 0:
+        if times < 0 and not self.is_fork:
             self._release(node)
         used = self._used.get(node)
         if used is None:
@@ -175,7 +178,7 @@ class Ledger:
 
     def assume(self, usages: Collection[Usage], times: int) -> None:
         """Take what assignments use off their places *times* times."""
-        for usage in usages if times < 0 else ():
+        for usage in usages if times < 0 and not self.is_fork else ():
             if usage.levels[0] == HOSTNAME:
                 for node in self._view.on_host(usage.values[0]):
                     self._release(node.name)

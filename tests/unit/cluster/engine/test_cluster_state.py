@@ -129,8 +129,10 @@ def test_the_nodes_of_what_ended_are_released_the_latest_first() -> None:
         made.remove_pod("default", name)
     assert made.released_since(began) == ["a1", "b1"]
     assert made.released_since(made.releases) == []
-    made.fork().occupy("b1", made.kind({"cpu": 1000}), -1)
+    fork = made.fork()
+    fork.occupy("b1", made.kind({"cpu": 1000}), -1)
     assert made.released_since(began) == ["a1", "b1"], "a fork releases nothing here"
+    assert not fork.releases
 
 
 def test_the_end_of_a_group_releases_its_hosts_or_any_without_hosts_as_leaves() -> None:
