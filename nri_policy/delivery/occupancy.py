@@ -60,17 +60,18 @@ class Occupancy(RecordTable):
 
     def occupants(self, own: CPUSet) -> Collection[str]:
         """Return the containers that still occupy some of these CPUs."""
-        found = set()
-        for each in self.pending:
-            known = self.records[each]
-            pending, has = known.pending, known.observed
-            if pending is not None and has is not None and (has.cpus - pending.cpus) & own:
-                found.add(each)
-        for each in self._overtaken():
-            pending = self.records[each].pending
-            if pending is not None and (self._giving[each] - pending.cpus) & own:
-                found.add(each)
-        return found
+        return {each for each in self.pending if self.occupies(each, own)}
+
+    def occupies(self, container_id: str, own: CPUSet) -> bool:
+        """Whether a container still occupies some of these CPUs, which it is to leave."""
+        known = self.records.get(container_id, NEW)
+        pending, has = known.pending, known.observed
+        if pending is None:
+            return False
+        if has is not None and (has.cpus - pending.cpus) & own:
+            return True
+        given = self._giving.get(container_id)
+        return bool(given and pending.cpus and (given - pending.cpus) & own)
 
     def grow(self, container_ids: Iterable[str]) -> Sequence[str]:
         """Return those of them that may grow: only on CPUs that no other container occupies."""

@@ -146,9 +146,6 @@ class Partitions:
 
     def _is_blocked(self, container_id: str, cpus: CPUSet) -> bool:
         """Whether another container of the pod may run on these CPUs by its cpuset."""
-        placed = self._node.view.placed
-        pod_id = placed[container_id].container.pod.id
-        return any(
-            each != container_id and each in placed and placed[each].container.pod.id == pod_id
-            for each in self._executor.state.occupants(cpus)
-        )
+        pod_id = self._node.view.placed[container_id].container.pod.id
+        siblings = (each for each in self._node.of_pod(pod_id) if each != container_id)
+        return any(self._executor.state.occupies(each, cpus) for each in siblings)

@@ -15,6 +15,7 @@ from nri_policy.audit.cgroup import folder_of
 from nri_policy.classes import Equipment
 from nri_policy.delivery import executor, machine, partition_records
 from nri_policy.delivery.cpuset_files import Change, Confined
+from nri_policy.delivery.inputs import Action
 from nri_policy.delivery.partition_files import EXCLUSIVE, PARTITION, ancestors
 from nri_policy.engine.state.partitions import Partition
 from nri_policy.foundation.clock import Clock
@@ -36,6 +37,13 @@ KEY = "exclusive-partition.resource-policy.nri.io/pod"
 async def until(condition: Callable[[], bool]) -> None:
     while not condition():  # noqa: ASYNC110 - what it waits for announces itself by no event
         await asyncio.sleep(0.001)
+
+
+def is_at_rest(it: Served) -> bool:
+    """Whether partitions are looked at next after a while, and not just now."""
+    executor = it.daemon.executor
+    now = executor.clock.now()
+    return executor.state.plan(now).due.get(Action.PARTITIONS, now) > now + 1
 
 
 @pytest.fixture(autouse=True)
@@ -208,6 +216,19 @@ async def test_the_start_of_an_owner_waits_for_neighbours_on_hidden_hyperthreads
         assert [each.args for each in waits.call_args_list] == [(grant.own,)]
 
 
+async def test_the_start_of_an_owner_does_not_look_at_the_containers_of_other_pods(
+    tmp_path: Path, host: Host, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def looked_at(*_: object) -> None:
+        raise AssertionError("these can be many")
+
+    async with served(tmp_path, ONE_POOL, cgroups=host, exclusivePartitions="root") as it:
+        await it.start(pod("shared"))
+        monkeypatch.setattr(it.daemon.executor.state, "occupants", looked_at)
+        await it.start(pod("own", "2"))
+        assert host.is_root(it, "own/main")
+
+
 class Impatient(Clock, frozen=True, kw_only=True):
     """A clock on which all that is not done at once takes longer than anybody waits."""
 
@@ -276,6 +297,7 @@ async def test_nobody_starts_on_cpus_that_the_kernel_still_keeps_for_another(
 ) -> None:
     async with served(tmp_path, ONE_POOL.replace("core:8", "core:4"), cgroups=host) as it:
         await it.start(pod("own", "2", annotations={KEY: "root"}))
+        await until(lambda: is_at_rest(it))
         monkeypatch.setattr(partition_records, "SETTLE", 1e9)  # nothing is looked at but by a start
         await it.runtime.resize(it.runtime.pod("own"), "main", to(1))
         assert len(CPUSet.parse(host.state(it, "own/main")[1] or "")) == 2
@@ -293,6 +315,7 @@ async def test_an_owner_that_grows_makes_no_sibling_invalid_that_has_just_shrunk
         for each, cpu in zip(manifest["spec"]["containers"], ("2", "2"), strict=True):
             each["resources"]["limits"]["cpu"] = cpu
         assert await it.start(manifest) == []
+        await until(lambda: is_at_rest(it))
         monkeypatch.setattr(partition_records, "SETTLE", 1e9)  # nothing is looked at by itself
         await it.runtime.resize(it.runtime.pod("own"), "side", to(1))
         await it.runtime.resize(it.runtime.pod("own"), "main", to(4))
