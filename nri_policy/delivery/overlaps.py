@@ -126,7 +126,7 @@ class Overlaps:
         return await asyncio.to_thread(self._astray, places, view.taken)
 
     def _read(self, places: Sequence[_ContainerCPUs], taken: CPUSet) -> tuple[bool, list[str]]:
-        """Return whether the kernel notifies of changes from now on, and ids of stray containers."""
+        """Return whether the kernel notifies of changes from now on, and the strays by id."""
         watched = self._watch(places)  # before: nothing is missed
         return watched, self._astray(places, taken)
 
