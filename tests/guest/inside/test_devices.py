@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import subprocess
 from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +13,15 @@ import grpc
 import pytest
 
 from nri_policy.foundation.cpuset import CPUSet
+from nri_policy.hardware.interrupts import Interrupts, read_interrupts
+from nri_policy.tuning.decision import State
+from nri_policy.tuning.interrupts import item_of
+from nri_policy.tuning.items import Item
+from nri_policy.tuning.protocol import SOCKET, Tunable, TunerError, ask
+from tests.e2e.daemon import PROGRAM
 from tests.e2e.kubelet import guaranteed
+from tests.e2e.process import Process
+from tests.e2e.waiting import eventually
 from tests.guest.inside import kernel
 from tests.guest.inside.kernel import Effective
 from tests.guest.inside.scene import Scene, full_name
@@ -22,12 +31,19 @@ NODES = {0: "0-3", 1: "4-7"}
 
 def disk(node: int) -> str:
     """Return the device file of the disk that is on the bus of the NUMA node."""
+    return f"/dev/{_block(node).name}"
+
+
+def _block(node: int) -> Path:
     for block in Path("/sys/class/block").glob("nvme*n1"):
-        function = Path(os.path.realpath(block / "device" / "device"))
         # the buses of nodes have bridges of their own
-        if "/pci0000:00/" not in str(function) and _node(function) == node:
-            return f"/dev/{block.name}"
+        if "/pci0000:00/" not in str(_function(block)) and _node(_function(block)) == node:
+            return block
     raise LookupError(f"no disk on node {node}")
+
+
+def _function(block: Path) -> Path:
+    return Path(os.path.realpath(block / "device" / "device"))
 
 
 def _node(function: Path) -> int:
@@ -88,3 +104,63 @@ def test_a_strict_hint_that_cannot_be_met_refuses_nothing_else(scene: Scene) -> 
         pod.create("strict", **given(disk(1)))
     scene.settle()
     assert kernel.effective(full) == Effective(cpus="4-7", mems="1")
+
+
+@contextmanager
+def tuner(folder: Path) -> Iterator[Process]:
+    """Run the tuner with its journal in the folder; it is killed at the end."""
+    process = Process([str(PROGRAM), "tuner", "--journal-dir", str(folder)], os.environ)
+    try:
+        eventually(_answers, bool, every=0.25)
+        yield process
+    finally:
+        process.kill()
+
+
+def _answers() -> bool:
+    try:
+        ask(SOCKET)
+    except TunerError:  # its socket is not there yet, or its killed predecessor's is
+        return False
+    return True
+
+
+def tunables() -> dict[Item, Tunable]:
+    return {each.item: each for each in ask(SOCKET).tunables}
+
+
+def interrupts() -> Interrupts:
+    return read_interrupts(Path("/"))
+
+
+def test_the_interrupts_of_its_disk_are_handled_on_the_container_s_cpus(
+    scene: Scene, tmp_path: Path
+) -> None:
+    """All but those of the queues that the kernel manages; the tuner is killed meanwhile."""
+    before = interrupts()
+    folder = str(_function(_block(1)))[1:]
+    disks = read_interrupts(Path("/"), [folder]).of_devices[folder]
+    names = {each.number: each.name for each in before.each}
+    (admin,) = (number for number in disks if names.get(number, "").endswith("q0"))
+    key = "irq-affinity.resource-policy.nri.io/container.main"
+    text = {key: "{devices: ['*'], mask: ['*']}"}
+    pod = scene.kubelet.run_pod("own", {"main": guaranteed(2000)}, annotations=text)
+    with tuner(tmp_path):
+        container = kernel.start(pod, "main", **given(disk(1)))
+        cpus = kernel.effective(container).cpus
+        found = eventually(tunables, bool, every=0.25)
+        assert found[item_of(admin)].found == cpus
+        for number in disks - {admin} & names.keys():
+            each = found[item_of(number)]
+            assert each.state is State.UNSUPPORTED
+            assert each.why.startswith("not movable")
+        for other in interrupts().each:
+            item = found.get(item_of(other.number))
+            if other.number not in disks and item is not None and item.state is State.OK:
+                assert not other.affinity & CPUSet.parse(cpus), other
+        assert interrupts() != before
+    with tuner(tmp_path):
+        assert tunables()[item_of(admin)].original is not None
+        pod.delete()
+        eventually(tunables, lambda left: not left, every=0.25)
+    assert interrupts() == before
