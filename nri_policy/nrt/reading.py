@@ -8,19 +8,20 @@ copies numbers; slower work is done with it later, on another thread.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from typing import Any
 
 from msgspec import Struct
 from msgspec.structs import replace
 
 from nri_policy.engine.state.layout import Layout
-from nri_policy.node import Node
-from nri_policy.nrt.container_nodes import numa_nodes
+from nri_policy.foundation.cpuset import CPUSet
+from nri_policy.manifests.quality_of_service import QoS
+from nri_policy.node import Node, NodeView
 from nri_policy.nrt.fingerprint import EXCLUSIVE, FINGERPRINT, METHOD, PODS, fingerprint, pod_hash
 from nri_policy.nrt.numaplacement import METADATA, VECTOR, ContainerName, encode
 from nri_policy.nrt.pending_pods import PodName, with_pending_pods
-from nri_policy.nrt.zones import Devices, ZoneAmounts, measure, named_values, zones
+from nri_policy.nrt.zones import Devices, ZoneAmounts, measure, named_values, zone_cpus, zones
 from nri_policy.report import NamedValue, ObjectName, ResourceTopology, plain
 from nri_policy.settings import Alignment, OnExit
 
@@ -166,3 +167,31 @@ class Feed:
             found = await asyncio.to_thread(numa_nodes, now, reading.pods)
             reading = replace(reading, numa_nodes=found)
         return reading
+
+
+def numa_nodes(view: NodeView, pods: Collection[PodName]) -> dict[ContainerName, int] | None:
+    """Return the NUMA node of each container of *pods*, as schedulers count these; nrt.md §1.6.
+
+    These are the containers of Guaranteed pods with any CPU amount, because their memory is
+    exclusive too (scheduler-plugins' `IsExclusive`). The format has one node for each container,
+    and a reader rejects it if a container is missing. So the result is None if a container has CPUs
+    or memory of several nodes, or if a pod is not Guaranteed: of such a pod schedulers count the
+    containers with devices, which are not known here.
+    """
+    tree, found = view.layout.tree, dict[ContainerName, int]()
+    places = [
+        (number, cpus, CPUSet.union(tree.around(cpus).memory.values()))
+        for number, cpus in enumerate(zone_cpus(view.layout.machine))
+        if cpus
+    ]
+    for placed in view.placed.values():
+        container, mems = placed.container, placed.grant.mems
+        pod = container.pod
+        if (pod.namespace, pod.name) not in pods:
+            continue
+        cpus = view.cpus(placed)
+        node = next((n for n, own, near in places if cpus <= own and mems <= near), None)
+        if node is None or not cpus or pod.qos is not QoS.GUARANTEED:
+            return None
+        found[pod.namespace, pod.name, container.name] = node
+    return found

@@ -12,9 +12,9 @@ from hypothesis import strategies as some
 from nri_policy.engine.engine import Engine
 from nri_policy.engine.event import Created
 from nri_policy.node import NodeView, view_of
-from nri_policy.nrt.container_nodes import numa_nodes
 from nri_policy.nrt.fingerprint import xxh64
 from nri_policy.nrt.numaplacement import ContainerName, decode, encode, leb89
+from nri_policy.nrt.reading import numa_nodes
 from nri_policy.workload.pod import Container
 from tests.support import nodes
 
