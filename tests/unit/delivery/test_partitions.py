@@ -261,6 +261,23 @@ async def test_a_start_waits_for_files_for_one_second_in_all(
         assert waits == [executor.MAX_START, 0.0, 0.0]
 
 
+async def test_a_start_asks_for_occupants_in_its_pod_alone(
+    tmp_path: Path, host: Host, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with served(tmp_path, ONE_POOL, cgroups=host, exclusivePartitions="root") as it:
+        await it.start(pod("shared"), pod("first", "1"))
+        asked = set[str]()
+
+        def occupies(container_id: str, _own: CPUSet) -> bool:
+            asked.add(container_id)
+            return False
+
+        monkeypatch.setattr(it.daemon.executor.state, "occupies", occupies)
+        await it.start(with_sidecar("own"))
+        assert host.is_root(it, "own/main")
+        assert asked == {it.runtime.container("own/side").id}
+
+
 async def test_neighbours_are_not_written_while_an_owner_is_created(
     tmp_path: Path, host: Host, monkeypatch: pytest.MonkeyPatch
 ) -> None:
