@@ -7,12 +7,13 @@ from __future__ import annotations
 
 import inspect
 import textwrap
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
 from typing import Any
 from unittest import mock
 
-from nri_policy.delivery import partition_files
+from nri_policy.delivery import cpuset_checks, partition_files
+from nri_policy.delivery.cpuset_checks import CpusetCheck
 from nri_policy.delivery.executor import Executor
 from nri_policy.delivery.machine import DeliveryState
 from nri_policy.delivery.occupancy import Occupancy
@@ -25,6 +26,7 @@ from nri_policy.engine.restart.reconfiguration import Reconfiguration, reconfigu
 from nri_policy.engine.state.state import State
 from nri_policy.foundation.cpuset import CPUSet
 from nri_policy.plugin.answers import Answers
+from nri_policy.plugin.resizes import Resizes
 
 Fault = Callable[[], AbstractContextManager[object]]
 
@@ -33,7 +35,22 @@ async def _nothing(*_: object, **_options: object) -> None:
     """Do nothing."""
 
 
-def _patched(owner: type, name: str, instead: Callable[..., Any]) -> Fault:
+async def _finds_none(*_: object) -> tuple[()]:
+    """Find nothing."""
+    return ()
+
+
+def _ignored(*_: object, **_options: object) -> tuple[()]:
+    """Do nothing, and have nothing to say."""
+    return ()
+
+
+def _all_that_were_lost(checks: Sequence[CpusetCheck]) -> Sequence[CpusetCheck]:
+    """Return the checks of containers whose update was lost, be their CPUs free or not."""
+    return [each for each in checks if each.lost and each.found is not None]
+
+
+def _patched(owner: object, name: str, instead: Callable[..., Any]) -> Fault:
     return lambda: mock.patch.object(owner, name, instead)
 
 
@@ -65,7 +82,7 @@ MUTANTS: dict[str, Fault] = {
         Executor, "wait_until_clear", _nothing
     ),
     "a start does not look at what is in doubt": _patched(Executor, "look_before", _nothing),
-    "a start does not look for what systemd has undone": _patched(Overlaps, "undone", _nothing),
+    "a start does not look for what systemd has undone": _patched(Overlaps, "undone", _finds_none),
     "a resize does not look for what systemd has undone": _patched(
         Executor, "look_before_resize", _nothing
     ),
@@ -83,7 +100,7 @@ MUTANTS: dict[str, Fault] = {
     "no answer takes changes along": _patched(Answers, "take", lambda *_a, **_k: []),
     "new settings forget what a resize keeps": _forget_resizes,
     "a start takes its partition for granted": _changed(
-        Partitions, "start", "state.kernel_partitions.is_in_force(container_id)", "True"
+        Partitions, "start", "state.kernel_partitions.keeps(container_id, own)", "True"
     ),
     "CPUs that a partition still has are given to another": _patched(
         Occupancy, "_kept_by_partitions", lambda _: {}
@@ -96,5 +113,69 @@ MUTANTS: dict[str, Fault] = {
     ),
     "cgroups above keep no CPUs for partitions": _changed(
         partition_files._Settlement, "_due_above", "below[parent].append(own)", "pass"
+    ),
+    "a resize that seems refused cannot come into force late": _patched(
+        DeliveryState, "_resize_doubted", _ignored
+    ),
+    "what a late resize has set counts as recorded": _changed(
+        DeliveryState, "_resize_ended", "known = replace(known, recorded=None)", "pass"
+    ),
+    "the end of a resize that was overdue is not looked at": _changed(
+        DeliveryState, "_resize_ended", "flight = flight or self._flight(lost=False)", "pass"
+    ),
+    "what a resize should have brought is not sent again": _patched(
+        Resizes, "_send_again", _ignored
+    ),
+    "a resize that the list shows refused is not taken back": _patched(
+        Resizes, "restart", _ignored
+    ),
+    "a container lacks CPUs after it has left another's": _changed(
+        DeliveryState, "_note_enforced", "check.settled and check.cpus != due.cpus", "False"
+    ),
+    "what is created during a registration is not taken for lost": _changed(
+        DeliveryState, "_registered", "if phase is Phase.CREATING", "if False"
+    ),
+    "what the answer of a failed creation carried is not sent again": _changed(
+        DeliveryState, "_gone", "if self.records[each].pending is None", "if False"
+    ),
+    "what was decided during a call is not sent again": _patched(
+        DeliveryState, "_repeat_overtaken", _ignored
+    ),
+    "what a lost call said is not sent again": _changed(
+        DeliveryState, "_call_lost", "self._note(event.changes)", "pass"
+    ),
+    "what failed in a call is not sent again": _changed(
+        DeliveryState, "_retry_later", "if attempts < MAX_TRIES", "if False"
+    ),
+    "what is not in force in time is not sent again": _changed(
+        DeliveryState, "_again", "if resent < MAX_TRIES", "if False"
+    ),
+    "a container grows onto CPUs that another occupies": _changed(
+        DeliveryState, "_fits", "not (known.pending.cpus - known.observed.cpus) & blocked", "True"
+    ),
+    "a look has a container grow onto CPUs that another occupies": _patched(
+        cpuset_checks, "gaining", _all_that_were_lost
+    ),
+    "what a batch may have given is not taken back": _patched(
+        DeliveryState, "_overtaken", lambda _: iter(())
+    ),
+    "a cgroup that could not be written is tried at once again": _changed(
+        DeliveryState,
+        "is_by_file",
+        "(known.failed_at is None or self.now - known.failed_at >= RETRY_WRITE)",
+        "True",
+    ),
+    "a cgroup that could not be written is never tried again": _changed(
+        DeliveryState, "is_by_file", "self.now - known.failed_at >= RETRY_WRITE", "False"
+    ),
+    "a change without a visible cgroup is never taken for in force": _changed(
+        DeliveryState, "_conclude", "running and (late or flight.request < self.requests)", "False"
+    ),
+    "files are not written after an event": _patched(Executor, "settle", _nothing),
+    "a new daemon does not look at what an earlier one wrote": _patched(
+        DeliveryState, "_note_in_place", _ignored
+    ),
+    "a registration sends nothing of what differs from the list": _changed(
+        DeliveryState, "_registered", "if not self._can_wait(each, new)", "if False"
     ),
 }

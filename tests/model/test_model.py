@@ -2,23 +2,28 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 from functools import partial
 from itertools import product
+from pathlib import Path
 from unittest import mock
 
 import pytest
 
 from nri_policy.delivery import machine
 from nri_policy.nri import versions
+from tests.loop.mutants import MUTANTS as LOOP_MUTANTS
 from tests.model.__main__ import explore
 from tests.model.coverage import Row, met, rows_of_table
+from tests.model.known_faults import BY_MODEL, BY_TEST
 from tests.model.mutants import MUTANTS
 from tests.model.scenes import RELEASES, SCENES, differences
 from tests.model.world import Scene
 
 STATES = 300  # of each scene and release
 BY_NAME = {each.name: each for each in SCENES}
-NEWEST_CONTAINERD = ("containerd", "2.4.0")
+ROOT = Path(__file__).parents[2]
 
 
 @pytest.mark.parametrize(
@@ -43,46 +48,33 @@ def test_each_release_is_like_one_that_is_explored() -> None:
     assert {differences(*release) for release in shipped} == explored
 
 
-@pytest.mark.parametrize(
-    ("fault", "scene", "release", "states"),
-    [
-        (
-            "a start does not look at what is in doubt",
-            "a sharer and an owner to come",
-            NEWEST_CONTAINERD,
-            2500,
-        ),
-        (
-            "a resize is answered before others have left its CPUs",
-            "an owner comes to a sharer",
-            NEWEST_CONTAINERD,
-            2500,
-        ),
-        (
-            "a start does not look for what systemd has undone",
-            "an owner comes to a sharer of systemd's, a fault",
-            ("containerd", "1.7.24"),
-            6000,
-        ),
-        (
-            "CPUs that a partition still has are given to another",
-            "owner and sharer of one pod, the kernel keeps others off",
-            NEWEST_CONTAINERD,
-            2500,
-        ),
-        (
-            "what an earlier daemon has left in files of partitions stays",
-            "two owners that move, the kernel keeps others off, a fault",
-            NEWEST_CONTAINERD,
-            500,
-        ),
-    ],
-)
-def test_the_model_finds_a_known_fault(
-    fault: str, scene: str, release: tuple[str, str], states: int
-) -> None:
-    found = explore(BY_NAME[scene], release, states, MUTANTS[fault])
-    assert found.broken.startswith(("S1", "S2", "L1"))
+@pytest.mark.parametrize("fault", BY_MODEL)
+def test_the_model_finds_a_known_fault(fault: str) -> None:
+    scene, release, states = BY_MODEL[fault]
+    assert explore(BY_NAME[scene], release, states, MUTANTS[fault]).broken
+
+
+def test_a_test_of_its_own_finds_each_other_known_fault() -> None:
+    """In a process of its own: pytest runs no tests within a test."""
+    assert BY_MODEL.keys() | BY_TEST.keys() == MUTANTS.keys()
+    assert BY_MODEL.keys().isdisjoint(BY_TEST)
+    ended = subprocess.run(
+        [sys.executable, "-m", "tests.model.known_faults"],
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert ended.returncode == 0, ended.stdout + ended.stderr
+
+
+def test_the_page_of_delivery_names_what_finds_each_known_fault() -> None:
+    page = (ROOT / "docs/design/delivery.md").read_text()
+    found = {**dict.fromkeys(LOOP_MUTANTS, "the loop"), **dict.fromkeys(BY_MODEL, "the model")}
+    found |= {each: f"`{test.split('/')[-1]}`" for each, test in BY_TEST.items()}
+    assert [f"| {each} | {by} |" for each, by in found.items()] == [
+        each for each in page.splitlines() if each.endswith((" the model |", " the loop |", "` |"))
+    ]
 
 
 def test_the_rows_of_the_machines_table_are_known() -> None:

@@ -13,12 +13,14 @@ from nri_policy.delivery.inputs import (
     CallLost,
     CallSent,
     Checked,
+    Decided,
     Gone,
     Input,
     Listed,
     Observed,
     PhaseChanged,
     Probed,
+    Rechecked,
     Registered,
     RequestBegan,
     ResizeEnded,
@@ -186,6 +188,46 @@ def test_a_look_that_writes_a_cgroup_shows_that_it_can_be_written() -> None:
     check.written = True
     apply(state, Checked(checks=[check], now=2.0))
     assert not state.unwritable
+
+
+def test_a_cgroup_that_could_not_be_written_is_tried_again_after_a_minute() -> None:
+    state = state_of("a")
+    apply(state, Listed(recorded={"a": cpuset("1-3")}, observed={"a": cpuset("1-3")}))
+    change = placement("1")
+    apply(state, Decided(changes={"a": change}, now=0.0))
+    assert [*state.by_file] == ["a"]
+    apply(
+        state,
+        Written(
+            container_id="a", placement=change, cpus=CPUSet.parse("1-3"), error="busy", now=0.0
+        ),
+    )
+    for now, by_file in ((59.9, []), (60.0, ["a"])):
+        apply(state, Rechecked(now=now))
+        assert [*state.by_file] == by_file
+
+
+def test_what_a_lost_call_said_is_sent_again() -> None:
+    state = state_of("a")
+    apply(state, created("a", "1"), CallSent(changes={"a": placement("1")}, now=1.0))
+    assert not state.pending
+    apply(state, CallLost(changes={"a": placement("1")}, now=2.0))
+    assert [*state.pending] == ["a"]
+
+
+def test_what_a_call_failed_to_do_is_sent_again() -> None:
+    state, change = state_of("a"), placement("1")
+    apply(state, Decided(changes={"a": change}, now=0.0))
+    apply(state, CallEnded(changes={"a": change}, failed=["a"], now=1.0))
+    assert [*state.pending] == ["a"]
+    assert not state.refused
+
+
+def test_what_is_decided_anew_during_a_call_is_sent_again() -> None:
+    state, change = state_of("a", cpus="2"), placement("1")
+    apply(state, Decided(changes={"a": change}, now=0.0))
+    apply(state, CallEnded(changes={"a": change}, now=1.0))
+    assert state.changes_to_send() == {"a": state.desired.placement("a")}
 
 
 def test_the_runtime_is_informed_first_of_those_that_systemd_may_undo() -> None:
