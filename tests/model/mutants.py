@@ -156,8 +156,8 @@ MUTANTS: dict[str, Fault] = {
     "a look has a container grow onto CPUs that another occupies": _patched(
         cpuset_checks, "gaining", _all_that_were_lost
     ),
-    "what a batch may have given is not taken back": _patched(
-        DeliveryState, "_overtaken", lambda _: iter(())
+    "what a batch may have given is not taken back": _changed(
+        Occupancy, "occupies", "given = self._giving.get(container_id)", "given = None"
     ),
     "a cgroup that could not be written is tried at once again": _changed(
         DeliveryState,
