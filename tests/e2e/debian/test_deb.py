@@ -19,6 +19,10 @@ from pathlib import Path
 import pytest
 
 from nri_policy.foundation.cpuset import CPUSet
+from nri_policy.tuning.decision import Entry
+from nri_policy.tuning.files import boot_id
+from nri_policy.tuning.items import Item, Kind
+from nri_policy.tuning.journal import Journal
 from tests.e2e import packages
 from tests.e2e.containerd import Containerd
 from tests.e2e.daemon import SYNCHRONIZED
@@ -132,6 +136,20 @@ def test_a_package_needs_no_compiler_and_starts_nothing(node: Node) -> None:
     assert node.left() == [CONFIG]
     node.run("dpkg", "--purge", "nri-policy")
     assert not node.left()
+
+
+def test_a_removal_gives_tunables_back(node: Node, tmp_path: Path) -> None:
+    """The one in the journal is of a CPU that is gone: nothing of this host is changed."""
+    item = Item(Kind.CPU, "9999", "resume_latency")
+    entry = Entry(item=item, original="0", ours="2", when=0.0)
+    journal = Journal(tmp_path, boot_id(Path("/")))
+    journal.record([entry])
+    node.install(OLD)
+    node.run("mkdir", "-p", "/var/lib/nri-policy-tuner")
+    path = f"/var/lib/nri-policy-tuner/{journal.path.name}"
+    node.run("sh", "-c", f"cat >{path}", stdin=journal.path.read_text())
+    node.run("dpkg", "--remove", "nri-policy")
+    assert json.loads(node.run("cat", path))["entries"] == []
 
 
 def test_a_package_is_upgraded_and_removed_under_running_pods(node: Node, kubelet: Kubelet) -> None:
