@@ -6,7 +6,6 @@ import json
 import os
 import sys
 import xml.etree.ElementTree as ET
-import zipfile
 from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
@@ -16,15 +15,18 @@ import pytest
 from tests.guest import golden, partitions
 from tests.guest.emulator import Outcome, boot, prepare
 from tests.guest.hardware import GUESTS
-from tests.guest.image import PROJECT, ImageError, compile_project
-from tests.support.wheel import build_wheel
+from tests.guest.image import ImageError
+from tests.guest.payload import COMMAND, SEND, payload
 from tools import release
 from tools.debs import DebsError
 from tools.environment import SetupError
 
 SECONDS = 2400  # for one guest; on an idle machine it needs a tenth of that
 LIKE_OTHERS = {"devices", "large", "sockets"}  # in all that is tried on every machine
-MORE = {"devices": ("classes", "scheduling"), "plain": ("partitions",)}  # modules of tests
+MORE = {
+    "devices": ("classes", "scheduling"),
+    "plain": ("partitions", "running_partitions"),
+}  # modules of tests
 # Hardware does not matter to a restart of the runtime: the daemon synchronizes as after a start of
 # its own, which every machine tries. Who makes the cgroups does: systemd on one of these.
 RESTARTED = {"plain", "systemd"}
@@ -33,17 +35,11 @@ INSIDE = "tests/guest/inside"
 RESULTS, CAPTURE = "results.xml", "capture.tar.xz"  # what a guest gives back
 PARTITIONS = "partitions.txt"  # the same, of the machines that have scenes of them
 RUN = """\
-mkdir /tmp/out
-printf '#!/bin/sh\\nexec python3 -m nri_policy.cli "$@"\\n' > /usr/bin/nri-policy
-chmod 755 /usr/bin/nri-policy
-python3 -m pytest -p no:cacheprovider --confcutdir=tests/guest/inside -o addopts= \\
+{COMMAND}python3 -m pytest -p no:cacheprovider --confcutdir=tests/guest/inside -o addopts= \\
     --import-mode=importlib --color=no -rA --durations=8 --junitxml=/tmp/out/{RESULTS} \\
     {tests}
 {last}
-for port in /sys/class/virtio-ports/*; do
-    if [ "$(cat $port/name)" = results ]; then tar -c -C /tmp/out . > /dev/${{port##*/}}; fi
-done
-"""
+{SEND}"""
 
 
 def script(name: str) -> str:
@@ -54,15 +50,13 @@ def script(name: str) -> str:
     without = () if name in RESTARTED else (f"--deselect={INSIDE}/{RESTART}",)
     scenes = f"python3 -m tests.guest.partitions {name} > /tmp/out/{PARTITIONS}"
     last = scenes if name in partitions.MACHINES else ""  # it costs the machine CPUs
-    return RUN.format(tests=" ".join((*modules, *without)), RESULTS=RESULTS, last=last)
-
-
-def installed(folder: Path) -> Path:
-    """Return where the project is as it is installed: its wheel, unpacked in the folder."""
-    with zipfile.ZipFile(build_wheel(folder)) as archive:
-        archive.extractall(folder / "unpacked")
-    compile_project(folder / "unpacked")
-    return folder / "unpacked"
+    return RUN.format(
+        tests=" ".join((*modules, *without)),
+        RESULTS=RESULTS,
+        COMMAND=COMMAND,
+        SEND=SEND,
+        last=last,
+    )
 
 
 @pytest.fixture(scope="session")
@@ -71,7 +65,7 @@ def outcomes(
 ) -> Iterator[Mapping[str, Future[Outcome]]]:
     """What becomes of each guest that is asked for: an emulated machine a core, side by side."""
     try:
-        package = installed(tmp_path_factory.mktemp("wheel"))
+        handed_in = payload(tmp_path_factory.mktemp("wheel"))
         prepare()
     except (DebsError, ImageError, release.ReleaseError, SetupError) as error:
         pytest.fail(f"the guests cannot be made: {error}", pytrace=False)
@@ -80,15 +74,6 @@ def outcomes(
         for item in request.session.items
         if isinstance(item, pytest.Function) and "outcomes" in item.fixturenames
     }
-    handed_in: dict[str, Path | str] = {path.name: path for path in package.iterdir()}
-    handed_in |= {f"tests/{part}": PROJECT / "tests" / part for part in ("e2e", "guest")}
-    more = (
-        "tools",
-        "tests/support/manifests.py",
-        "tests/support/patience.py",
-        "configs/kubernetes/daemonset.yaml",
-    )
-    handed_in |= {part: PROJECT / part for part in more}
     handed_in |= {"pytest.ini": "[pytest]\npythonpath = .\n"}
     with ThreadPoolExecutor(os.cpu_count()) as threads:
         yield {

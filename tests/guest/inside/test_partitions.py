@@ -15,11 +15,11 @@ from tests.e2e import cgroup
 from tests.e2e.kubelet import BEST_EFFORT, Container, guaranteed
 from tests.e2e.waiting import eventually
 from tests.guest.inside import kernel
+from tests.guest.inside.partition_tree import EXCLUSIVE, PARTITION, above, cleared, read, settled
 from tests.guest.inside.scene import SETTINGS, Scene, near
 
 STARTS = 2
 KIND, LAST_CPU, STATE = "root", 38, 2  # the latter two: fields of /proc/PID/stat, from 0
-EXCLUSIVE, PARTITION = "cpuset.cpus.exclusive", "cpuset.cpus.partition"
 
 
 @pytest.fixture(scope="module")
@@ -30,32 +30,6 @@ def settings() -> dict[str, Any]:
 def own_cpus(owner: Container) -> CPUSet:
     """Return the CPUs that the kernel gives an owner."""
     return CPUSet.parse(kernel.effective(owner).cpus)
-
-
-def read(path: str, name: str) -> str:
-    return (kernel.CGROUPS / path.strip("/") / name).read_text().strip()
-
-
-def tree() -> dict[str, tuple[str, str]]:
-    """Return the exclusive CPUs and the partition of each cgroup that has any."""
-    folders = (each.parent for each in kernel.CGROUPS.rglob(EXCLUSIVE))
-    found = {
-        str(each.relative_to(kernel.CGROUPS)): (
-            (each / EXCLUSIVE).read_text().strip(),
-            (each / PARTITION).read_text().strip(),
-        )
-        for each in folders
-    }
-    return {path: files for path, files in found.items() if files != ("", "member")}
-
-
-def holds(owner: Container) -> bool:
-    """Whether an owner is a partition, and every cgroup above it has its CPUs and no others."""
-    path = owner.cgroup.strip("/")
-    cpus = str(owner.cpus())
-    above = [str(each) for each in Path(path).parents][:-1]
-    found = tree()
-    return found == {path: (cpus, KIND), **dict.fromkeys(above, (cpus, "member"))}
 
 
 @contextmanager
@@ -112,9 +86,9 @@ def test_an_owner_grows_shrinks_and_goes(scene: Scene) -> None:
         owner.update(guaranteed(size * 1000, (32 << 20) + size * 4096))
         scene.settle()
         assert len(own_cpus(owner)) == size
-        assert eventually(lambda: holds(owner), bool), tree()
+        settled(owner, KIND)
     owner.pod.delete()
-    assert eventually(tree, lambda found: not found, every=0.5) == {}
+    cleared()
     scene.settle()
 
 
@@ -123,13 +97,13 @@ def test_what_a_crash_left_is_put_right(scene: Scene, writes: int) -> None:
     """The daemon was killed after so many of the four writes."""
     owner = scene.run("owner", guaranteed(2000))
     path = owner.cgroup.strip("/")
-    folders = [*reversed([str(each) for each in Path(path).parents][:-1]), path]
+    folders = [*above(path), path]
     scene.daemon.kill()
     cgroup.write(path, PARTITION, "member")
     for each in reversed(folders[writes:]):
         cgroup.write(each, EXCLUSIVE, "")
     scene.daemon.start()
-    assert eventually(lambda: holds(owner), bool, every=0.2), tree()
+    settled(owner, KIND)
     scene.settle()
 
 
@@ -141,4 +115,4 @@ def test_what_a_dead_owner_left_is_no_hindrance(scene: Scene) -> None:
     scene.daemon.start()
     again = scene.run("again", guaranteed(2000))
     assert again.cpus() == cpus
-    assert eventually(lambda: holds(again), bool, every=0.2), tree()
+    settled(again, KIND)

@@ -21,7 +21,8 @@ from tests.e2e.test_rights import confined
 from tests.e2e.waiting import eventually
 from tests.guest.inside import kernel
 from tests.guest.inside.conftest import RUNTIMES
-from tests.guest.inside.scene import Scene, full_name, near
+from tests.guest.inside.partition_tree import PARTITION, cleared, read, settled
+from tests.guest.inside.scene import SETTINGS, Scene, full_name, near
 
 TRIES = 4  # of the race for a CPU
 RELOADS = 3
@@ -77,14 +78,14 @@ def allow(container: Container, cpus: CPUSet) -> str:
 
 
 @contextmanager
-def watched(container: Container) -> Iterator[set[str]]:
-    """Yield the CPUs that a container's cgroup was ever set to meanwhile."""
+def watched(container: Container, name: str = "cpuset.cpus") -> Iterator[set[str]]:
+    """Yield the texts that a file of a container's cgroup ever had meanwhile."""
     seen: set[str] = set()
     over = threading.Event()
 
     def watch() -> None:
         while not over.wait(0.02):
-            seen.add(str(cgroup.cpuset(container.cgroup).cpus))
+            seen.add(read(container.cgroup, name))
 
     thread = threading.Thread(target=watch)
     thread.start()
@@ -145,6 +146,30 @@ def test_an_owners_cpus_and_a_resize_last(scene: Scene) -> None:
     owner.pod.delete()
     settle_for_good(scene)
     assert shared.cpus() == before
+
+
+def test_a_partition_outlasts_whatever_systemd_sets_again(scene: Scene) -> None:
+    scene.daemon.reload(SETTINGS | {"exclusivePartitions": "root"})
+    try:
+        shared = scene.run("shared", BURSTABLE)
+        owner = scene.run("owner", guaranteed(2000), annotations=NEAR)
+        settled(owner, "root")
+        with watched(owner, PARTITION) as seen:
+            systemctl("daemon-reload")
+            set_again(owner)
+            set_again(shared)
+            systemctl("set-property", "--runtime", "system.slice", "AllowedCPUs=0-7")
+            systemctl("daemon-reexec")
+        assert seen == {"root"}
+        shared.update(resources(milli_cpu=700, milli_cpu_limit=900, memory=32 << 20))
+        owner.update(guaranteed(1000, 33 << 20))
+        settle_for_good(scene)
+        settled(owner, "root")
+        owner.pod.delete()
+        cleared()
+    finally:
+        systemctl("set-property", "--runtime", "system.slice", "AllowedCPUs=")
+        scene.daemon.reload(SETTINGS)
 
 
 def test_an_owner_has_no_quota_whatever_systemd_sets_again(scene: Scene) -> None:
