@@ -1,4 +1,4 @@
-"""Measure owners beside sharers and beside busy processes of the host: `benchmarks.partitions_guest`.
+"""Measure owners beside sharers and busy processes of the host: `benchmarks.partitions_guest`.
 
     python3 -m tests.guest.inside.measure_partitions ROUNDS STARTS STARTS_WITHOUT
 
