@@ -430,6 +430,8 @@ class DeliveryState(Occupancy):
             for each, new in now.items()
             if (new.cpus, new.mems) != (sent[each].cpus, sent[each].mems)
         }
+        for each in again:  # the runtime may have recorded the call's change after the answer's
+            self.put(each, replace(self.records.get(each, NEW), recorded=None))
         self._note(again, hurry=True)
 
     def _call_lost(self, event: CallLost) -> None:

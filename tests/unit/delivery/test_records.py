@@ -230,6 +230,20 @@ def test_what_is_decided_anew_during_a_call_is_sent_again() -> None:
     assert state.changes_to_send() == {"a": state.desired.placement("a")}
 
 
+def test_what_overtakes_a_call_may_be_recorded_before_it() -> None:
+    """A call only informs of "1-2", an answer to another request says "1", and a file has "1"."""
+    state = state_of("a")
+    apply(
+        state,
+        created("a", "1-2"),
+        CallSent(changes={"a": placement("1-2")}, now=1.0),
+        Answered(now=2.0, about="b", updates={"a": placement("1")}),
+        CallEnded(changes={"a": placement("1-2")}, informing=True, now=3.0),
+        written("a", "1", 4.0),
+    )
+    assert since(state) == {"a": 4.0}
+
+
 def test_the_runtime_is_informed_first_of_those_that_systemd_may_undo() -> None:
     state = state_of("a", "b", "c")
     for name in ("a", "b", "c"):
