@@ -126,6 +126,8 @@ class DeliveryState(Occupancy):
         self._probed: float | None = None  # when the probe failed
         self._schedule = Schedule()  # without `Action.SEND`, which follows from the next two
         self._send_since = self._hurry_at = math.inf
+        # containers whose resize ended since the call under way began; None: there is no call
+        self._resized: set[str] | None = None
         self._write_delay, self._read_delay = SETTLE, FIRST_LOOK
         self.pod_quotas = PodQuotaRecords(self._schedule)
         self.kernel_partitions = PartitionRecords(self, self._schedule)
@@ -318,6 +320,8 @@ class DeliveryState(Occupancy):
 
     def _action_began(self, event: ActionBegan) -> None:
         self._schedule.due[event.action] = math.inf
+        if event.action is Action.SEND:
+            self._resized = set()
 
     def _action_ended(self, event: ActionEnded) -> None:
         """Have an action be done again later, if there is more to do."""
@@ -326,6 +330,7 @@ class DeliveryState(Occupancy):
             case Action.WRITE | Action.READ | Action.PERSIST:
                 self._retry_files(event.action)
             case Action.SEND:
+                self._resized = None
                 self._send_since = event.now if self.pending else math.inf
                 self._hurry_at = math.inf
             case Action.INFORM:
@@ -396,6 +401,8 @@ class DeliveryState(Occupancy):
         for each, placement in sent.items():
             known = self.records.get(each, NEW)
             new = self._sent(known, placement)
+            if each in (self._resized or ()):
+                new = replace(new, recorded=None)  # the runtime may have recorded the resize last
             done = known.pending is placement
             self.put(each, _without_pending(new) if done else new)
         reports = [
@@ -554,6 +561,8 @@ class DeliveryState(Occupancy):
             known = replace(known, phase=Phase.RUNNING)
         flight = flight or self._flight(lost=False)
         self.put(event.container_id, replace(known, in_flight=flight, refused_resize=None))
+        if self._resized is not None:
+            self._resized.add(event.container_id)
         self._look_soon()
 
     def _resize_taken_back(self, event: ResizeTakenBack) -> None:

@@ -8,6 +8,7 @@ import pytest
 
 from nri_policy.delivery.inputs import (
     Action,
+    ActionBegan,
     Answered,
     CallEnded,
     CallLost,
@@ -240,6 +241,21 @@ def test_what_overtakes_a_call_may_be_recorded_before_it() -> None:
         Answered(now=2.0, about="b", updates={"a": placement("1")}),
         CallEnded(changes={"a": placement("1-2")}, informing=True, now=3.0),
         written("a", "1", 4.0),
+    )
+    assert since(state) == {"a": 4.0}
+
+
+def test_a_resize_that_ends_during_a_call_may_be_recorded_after_it() -> None:
+    """What it has set is not known: the call's "1" is heard of last, and a file has "1"."""
+    state = state_of("a")
+    apply(
+        state,
+        created("a", "1", "0"),
+        PhaseChanged(container_id="a", phase=Phase.UPDATING, now=1.0),
+        ActionBegan(Action.SEND),
+        ResizeEnded(container_id="a", now=2.0),
+        CallEnded(changes={"a": placement("1", "0")}, now=3.0),
+        written("a", "1", 4.0, "0"),
     )
     assert since(state) == {"a": 4.0}
 
