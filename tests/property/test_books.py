@@ -126,7 +126,7 @@ def what_another_has_the_name_of(state: State) -> None:
         (while_it_is_resized, "a resize is of a grant that is held"),
         (while_it_starts_cold, "a cold start is of a grant that is held"),
         (under_the_name_of_another, "one container has a name at a time"),
-        (with_memory_offered_to_another, "an offer is for who gets the grant"),
+        (with_memory_offered_to_another, "an offer is for its own container"),
         (with_other_bookings, "bookings stay"),
         (what_has_none, "nobody"),
         (twice, "ctr-"),
