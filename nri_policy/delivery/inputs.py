@@ -217,10 +217,11 @@ class ResizeEnded(Struct, frozen=True, kw_only=True):
 
 
 class ResizeTakenBack(Struct, frozen=True, kw_only=True):
-    """A resize did not end in time: the runtime has refused it."""
+    """A resize did not end in time: the runtime has refused it; *mems* of the cgroup were read."""
 
     container_id: str
     now: float
+    mems: CPUSet | None = None
 
 
 class ResizeDoubted(Struct, frozen=True, kw_only=True):

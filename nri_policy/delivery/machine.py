@@ -568,6 +568,9 @@ class DeliveryState(Occupancy):
     def _resize_taken_back(self, event: ResizeTakenBack) -> None:
         self.now = event.now
         known = self.records.get(event.container_id, NEW)
+        has = known.observed
+        if has is not None and event.mems is not None:  # the runtime may have set these, and failed
+            known = replace(known, observed=Cpuset(cpus=has.cpus, mems=event.mems))
         # The runtime may record what it was answered, and may not.
         new = replace(known, phase=Phase.RUNNING, in_flight=None, resent=0, recorded=None)
         self.put(event.container_id, new)

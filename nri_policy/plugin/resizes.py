@@ -113,7 +113,8 @@ class Resizes:
         async with self._node.turn:
             resizing = self._node.view.resizing.get(container_id)
             now = self._executor.clock.now()
-            self._executor.apply(ResizeTakenBack(container_id=container_id, now=now))
+            mems = None if found is None else parse_cpus(found.mems)
+            self._executor.apply(ResizeTakenBack(container_id=container_id, now=now, mems=mems))
             if resizing is None:  # decided anew meanwhile, as by new settings
                 self._send_again(container_id)
                 return

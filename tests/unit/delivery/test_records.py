@@ -260,6 +260,21 @@ def test_a_resize_that_ends_during_a_call_may_be_recorded_after_it() -> None:
     assert since(state) == {"a": 4.0}
 
 
+def test_memory_nodes_that_a_failed_resize_has_set_are_put_back() -> None:
+    state = state_of("a")
+    due = placement("1", "0")
+    apply(
+        state,
+        created("a", "1", "0"),
+        Observed(container_id="a", cpuset=cpuset("1", "0")),
+        PhaseChanged(container_id="a", phase=Phase.UPDATING, now=2.0),
+        ResizeTakenBack(container_id="a", now=6.0, mems=CPUSet([1])),
+        Decided(changes={"a": due}, now=6.0),
+    )
+    assert state.records["a"].observed == cpuset("1", "1")
+    assert state.changes_to_send() == {"a": due}
+
+
 def test_the_runtime_is_informed_first_of_those_that_systemd_may_undo() -> None:
     state = state_of("a", "b", "c")
     for name in ("a", "b", "c"):
