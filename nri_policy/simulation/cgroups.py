@@ -165,7 +165,7 @@ class SimulatedCgroups:
             return Confined(cpus=now)
         container.write_cpus(target, cause=self._runtime.cause)
         if self._cpusets is not None:
-            self._copy(container, self._cpusets)
+            self._follow()
         return Confined(cpus=target, written=True)
 
     def limit(self, wanted: Mapping[str, int]) -> Mapping[str, Limited]:  # noqa: ARG002 - the other's

@@ -41,5 +41,5 @@ def test_the_same_seed_plays_the_same_history() -> None:
 
 
 def test_the_histories_find_known_faults() -> None:
-    ended = simulate("--mutants", "--seeds", "60")
+    ended = simulate("--mutants", "--seeds", "100")
     assert ended.returncode == 0, ended.stdout + ended.stderr

@@ -364,8 +364,9 @@ class World:
         for each in self.runtime.containers:
             chance = self.random.random()
             if each.in_force is not None and chance < 0.5 and not self._endangers(each):
-                recorded, every = each.message.linux.resources.cpu.cpus, self.machine.online
-                each.in_force.cpu.cpus = recorded if chance < 0.3 else str(every)
+                every = str(self.machine.online)
+                recorded = each.message.linux.resources.cpu.cpus or every  # the kernel takes no ""
+                each.in_force.cpu.cpus = recorded if chance < 0.3 else every
                 self.foreign[each.id] = each.cpus
         self.disturbed = self.loop.time()
 
