@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import os
+import signal
 import subprocess
-from collections.abc import Iterator
+from collections import Counter
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -24,6 +26,7 @@ from tests.e2e.process import Process
 from tests.e2e.waiting import eventually
 from tests.guest.inside import kernel
 from tests.guest.inside.kernel import Effective
+from tests.guest.inside.partition_tree import settled
 from tests.guest.inside.scene import Scene, full_name
 
 NODES = {0: "0-3", 1: "4-7"}
@@ -164,3 +167,76 @@ def test_the_interrupts_of_its_disk_are_handled_on_the_container_s_cpus(
         pod.delete()
         eventually(tunables, lambda left: not left, every=0.25)
     assert interrupts() == before
+
+
+READS = 500  # of a disk, by processes on all CPUs
+TIMER = "LOC"
+
+
+@contextmanager
+def reading(path: str) -> Iterator[None]:
+    """Have a process of the host on each CPU that reads the disk all the time."""
+    read = f"while :; do busybox dd if={path} of=/dev/null bs=4k count=64 iflag=direct; done"
+    readers = [
+        subprocess.Popen(
+            ["busybox", "taskset", f"{1 << cpu:x}", "busybox", "sh", "-c", f"{read} 2>/dev/null"],
+            start_new_session=True,
+        )
+        for cpu in CPUSet.parse(f"{NODES[0]},{NODES[1]}")
+    ]
+    try:
+        yield
+    finally:
+        for each in readers:
+            os.killpg(each.pid, signal.SIGKILL)
+            each.wait()
+
+
+def handled(cpus: CPUSet) -> Counter[str]:
+    """Return how many interrupts CPUs have handled, by the first word of their line."""
+    head, *rows = Path("/proc/interrupts").read_text().splitlines()
+    columns = [int(name.removeprefix("CPU")) for name in head.split()]
+    found = Counter[str]()
+    for name, *counts in (row.split() for row in rows):
+        if len(counts) >= len(columns):  # not ERR and MIS, which have one number
+            each = dict(zip(columns, map(int, counts[: len(columns)]), strict=True))
+            found[name.removesuffix(":")] = sum(each[cpu] for cpu in cpus)
+    return found
+
+
+def handled_beside_reads(cpus: CPUSet) -> tuple[int, int]:
+    """Return how many interrupts of devices and of the timer CPUs handle during `READS` reads."""
+    every = CPUSet.parse(f"{NODES[0]},{NODES[1]}")
+    first, before = _of_devices(handled(every)), handled(cpus)
+    eventually(lambda: _of_devices(handled(every)) - first, lambda reads: reads >= READS)
+    more = handled(cpus) - before
+    return _of_devices(more), more[TIMER]
+
+
+def _of_devices(counts: Counter[str]) -> int:
+    return sum(count for name, count in counts.items() if name.isdecimal())
+
+
+def test_a_latency_critical_pod_handles_no_interrupts_of_devices(
+    scene: Scene, tmp_path: Path, record_property: Callable[[str, object], None]
+) -> None:
+    """The recipe, beside an owner without partition and annotation on the same machine."""
+    quiet = {
+        "exclusive-partition.resource-policy.nri.io/pod": "isolated",
+        "irq-affinity.resource-policy.nri.io/pod": "isolate",
+    }
+    with tuner(tmp_path), reading(disk(0)):
+        plain = scene.run("plain", guaranteed(1000))
+        disturbed = handled_beside_reads(plain.cpus())
+        pod = scene.kubelet.run_pod("quiet", {"main": guaranteed(1000)}, annotations=quiet)
+        own = kernel.start(pod, "main")
+        settled(own, "isolated")
+        eventually(tunables, bool, every=0.25)
+        left = handled_beside_reads(own.cpus())
+        record_property("devices and timer, disturbed", disturbed)
+        record_property("devices and timer, quiet", left)
+        assert disturbed[0]
+        assert not left[0]
+        assert left[1] < disturbed[1]
+        pod.delete()
+        eventually(tunables, lambda found: not found, every=0.25)
