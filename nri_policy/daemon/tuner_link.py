@@ -112,9 +112,8 @@ class TunerLink:
         self._seen: tuple[Machine, Power] | None = None
         self._trouble = ""
         self._foreign: list[str] = []
-        self._in_force: tuple[Desired, bool] | None = (
-            None  # the latest request, if the kernel has all of its values
-        )
+        # the latest request, if the kernel has all of its values
+        self._in_force: tuple[Desired, bool] | None = None
         self._due = 0.0  # when that request is sent again
         self._desired: Desired = {}  # the values of the latest request
         self._asked = False  # whether the tuner was asked for any value
@@ -183,7 +182,7 @@ class TunerLink:
         self.unmet, self.unmet_interrupts = wishes.unmet, interrupts.unmet
         self._desired = {**wishes.items, **interrupts.items}  # shown while no tuner answers
         if uses_interrupts(view) and not known:  # another daemon may have had some changed
-            _, interrupts = self._find_wishes(view, self._ask().tunables)
+            _, interrupts = self._find_wishes(view, self._list_known())
         settings = view.layout.settings
         groups = self._groups(settings.control.rdt)
         self._desired = {**wishes.items, **interrupts.items, **groups}

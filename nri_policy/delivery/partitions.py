@@ -36,7 +36,7 @@ class PartitionFiles(Protocol):
     ) -> Settled:
         """Make cgroups the partitions wanted, or none, by the runtime's names; for any thread.
 
-        *kept* are the CPUs of all other partitions.
+        *kept*: CPUs of other partitions.
         """
         ...
 

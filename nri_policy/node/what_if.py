@@ -118,7 +118,7 @@ class HeldResources(Struct, frozen=True, kw_only=True, omit_defaults=True):
     mems: CPUSet
     blockio: str | None = None  # the class of its I/O
     limits: Mapping[str, str] = {}  # cgroup file -> content, by that class
-    partition: ExclusivePartitions | None = None  # the kernel partition that it is to be
+    partition: ExclusivePartitions | None = None  # the kind of its kernel partition
 
 
 class WhatIfResult(Struct, frozen=True, kw_only=True):

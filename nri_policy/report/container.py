@@ -33,7 +33,7 @@ class ContainerReport(Struct, frozen=True, kw_only=True, omit_defaults=True):
     classes: ClassesReport | None = None  # that it is in
     quota: str | None = None  # CFS quota that the daemon set instead of the kubelet's
     partition: ExclusivePartitions | None = None  # the kernel partition that it is to be
-    partition_error: str | None = None  # why the kernel does not make it that
+    partition_error: str | None = None  # why the kernel refuses its partition
     home: str | None = None  # the pool that it left to make room, and returns to
     room: CPUSet | None = None  # CPUs of the pod's room, of which this container holds a slice
     # fields that are decided but not in force, because the settings do not pin: cpus, mems

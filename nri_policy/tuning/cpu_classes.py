@@ -39,9 +39,8 @@ class Wishes(Struct, frozen=True, kw_only=True):
     """The items that the classes of all CPUs set."""
 
     items: Mapping[Item, Wish]
-    unmet: Mapping[
-        str, tuple[str, ...]
-    ]  # by origin: values that its CPUs do not get, with the reason
+    # by origin: values that its CPUs do not get, with the reason
+    unmet: Mapping[str, tuple[str, ...]]
 
 
 def find_wishes(

@@ -39,9 +39,8 @@ class InterruptWishes(Struct, frozen=True, kw_only=True):
     """Wishes from the choices of all containers."""
 
     items: Mapping[Item, Wish]
-    unmet: Mapping[
-        str, tuple[str, ...]
-    ]  # by owner, the parts of its choice without effect, and why
+    # by owner, the parts of its choice without effect, and why
+    unmet: Mapping[str, tuple[str, ...]]
 
 
 class _Users(Struct, kw_only=True):

@@ -31,7 +31,7 @@ from nri_policy.foundation.wording import quoted
 
 
 class PodChanges:
-    """The changes of pods that are to be written."""
+    """Pending writes of pods."""
 
     def __init__(
         self, engine: Engine, members: Members, occupancy: Occupancy, now: Callable[[], float]
