@@ -8,13 +8,12 @@ Each program is built once of its published Go module into a cache that all clon
 
 from __future__ import annotations
 
-import json
 import os
 import subprocess
 from dataclasses import dataclass
 from pathlib import Path
 
-from tools import cache
+from tools import cache, go_module
 
 
 @dataclass(frozen=True)
@@ -32,14 +31,7 @@ class Controller:
 
         Raises CalledProcessError if Go cannot download it, FileNotFoundError without Go.
         """
-        done = subprocess.run(
-            ["go", "mod", "download", "-json", f"sigs.k8s.io/{self.name}@{self.version}"],
-            cwd="/",
-            capture_output=True,
-            text=True,
-            check=True,
-        )
-        return Path(json.loads(done.stdout)["Dir"])
+        return go_module.source(f"sigs.k8s.io/{self.name}", self.version)
 
     def is_built(self) -> bool:
         """Return whether the program is built."""

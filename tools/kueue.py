@@ -8,12 +8,11 @@ Go's own settings (GOPROXY, GOFLAGS, …) apply.
 
 from __future__ import annotations
 
-import json
 import os
 import subprocess
 from pathlib import Path
 
-from tools import cache
+from tools import cache, go_module
 
 VERSION = "v0.17.0"
 _MODULE = "sigs.k8s.io/kueue"
@@ -25,14 +24,7 @@ def kinds() -> list[Path]:
     Raises CalledProcessError where the module cannot be had, FileNotFoundError where there is no
     Go.
     """
-    done = subprocess.run(
-        ["go", "mod", "download", "-json", f"{_MODULE}@{VERSION}"],
-        cwd="/",
-        capture_output=True,
-        text=True,
-        check=True,
-    )
-    folder = Path(json.loads(done.stdout)["Dir"]) / "config" / "components" / "crd" / "bases"
+    folder = go_module.source(_MODULE, VERSION) / "config" / "components" / "crd" / "bases"
     return sorted(folder.glob("*.yaml"))
 
 

@@ -11,14 +11,13 @@ NRI_POLICY_CRIO name folders that have the programs already.
 
 from __future__ import annotations
 
-import json
 import os
 import subprocess
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from pathlib import Path
 
-from tools import cache
+from tools import cache, go_module
 from tools.debs import locked
 
 CONTAINERD, RUNC, CRIO = "2.2.1", "1.3.3", "1.36.3"
@@ -60,9 +59,7 @@ class _GoProgram:
 
 def _pinns(target: Path) -> None:
     """Build CRI-O's program in C that pins namespaces."""
-    fetch = ["go", "mod", "download", "-json", f"{_CRIO}@v{CRIO}"]
-    fetched = subprocess.run(fetch, capture_output=True, check=True).stdout
-    files = sorted(Path(json.loads(fetched)["Dir"], "pinns", "src").glob("*.c"))
+    files = sorted((go_module.source(_CRIO, f"v{CRIO}") / "pinns" / "src").glob("*.c"))
     subprocess.run(["cc", "-std=c99", "-O2", "-static", "-o", target, *files], check=True)
 
 
