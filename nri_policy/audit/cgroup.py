@@ -196,7 +196,7 @@ class Cgroups:
         )
 
     def cpusets(self, cgroups: Iterable[str]) -> Mapping[str, CPUSet]:
-        """Return the CPUs of those of *cgroups* that exist here and have any.
+        """Return the CPUs by cgroup, for the visible *cgroups* with a non-empty cpuset.
 
         On version 2 a cgroup without CPUs of its own may use all CPUs of its parent.
         """
@@ -211,7 +211,7 @@ class Cgroups:
     def cpuset_files(self, cgroups: Iterable[str], partitions: Iterable[str]) -> Collection[str]:
         """Return the paths of the files with these CPUs, whether they exist or not.
 
-        Of *partitions*, also of the files that say whether they are valid.
+        For *partitions* also the files with their validity.
         """
         with Tree(self._root, Notes()) as tree:
             hierarchy = _hierarchy(tree)
@@ -229,7 +229,7 @@ class Cgroups:
         return self._read_each(cgroups, lambda hierarchy: hierarchy.cpu_time, _cpu_seconds)
 
     def cpu_use(self, cgroups: Iterable[str]) -> Mapping[str, CpuUse]:
-        """Return what the kernel has counted for those of *cgroups* that are here; for any thread.
+        """Return the kernel's counters by cgroup, for the visible *cgroups*; for any thread.
 
         Of many threads, those with the lowest ids.
         """

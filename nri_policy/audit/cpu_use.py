@@ -68,7 +68,7 @@ class CpuUseSamples:
         Reads files: not for the event loop.
         """
         samples, uses, now = [*self._samples], self._read(cgroups), self._clock.now()
-        # of a container that is in no sample so old, the oldest it is in
+        # a younger container is compared with its oldest sample
         samples.sort(key=lambda sample: abs(now - sample[0] - WINDOW))
         found = {}
         for cgroup, use in uses.items():

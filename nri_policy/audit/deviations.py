@@ -53,7 +53,7 @@ class Target(Struct, frozen=True, kw_only=True):
     scheduling: Scheduling | None = None  # set at its creation
     rdt_group: str | None = None  # set at its creation; empty: the root group
     limits: tuple[tuple[str, str], ...] = ()  # of I/O: files of its cgroup, with their content
-    partition: Partition | None = None  # the kernel partition that it is to be
+    partition: Partition | None = None  # its desired kernel partition
     company: Company | None = None  # of a pinned container with exclusive CPUs
 
     @property

@@ -116,7 +116,7 @@ class Environment(Struct, frozen=True, kw_only=True):
     # whether the kubelet's CPU manager is on; None: it does not answer
     manages_cpus: Callable[[], Awaitable[bool | None]] = no_cpu_manager
     cdi_dir: Path = FOLDER  # the runtime's folder for CDI devices
-    rivals: Rivals | None = None  # other daemons of the runtime; None: not checked
+    rivals: Rivals | None = None  # guards against other daemons; None: no check
     ask_tuner: Ask = no_tuner  # sets tunables of the kernel
     groups_changed: Callable[[], None] = lambda: None  # there are other groups of resctrl
     delay: Callable[[int], float] = registration_delay  # seconds before the session registers again

@@ -96,7 +96,7 @@ class PodExplanations:
         self._refusals = refusals
         self._clock = clock or Clock()
         self._delay = delay
-        self._pending: dict[str, _Pending] = {}  # by the pod's uid, as all that follows
+        self._pending: dict[str, _Pending] = {}  # by uid of the pod, as the next table
         self._written: dict[str, _Written] = {}
         self._changed = asyncio.Event()
         self._paid_until = self._clock.now()  # when as many writes would be through, by INTERVAL

@@ -1,8 +1,8 @@
 """Rivals: other daemons of the same runtime, with any folders; spec nri.md §3.5.
 
 Two daemons that answer the same runtime contradict each other, and it refuses every container. So
-the one that registers holds a lock, and another one waits for it. The lock is on the folder of the
-runtime's socket, which is the same on the host and in every pod that mounts it, and needs no
+the registered daemon holds a lock, and any other daemon waits for it. The lock is on the folder of
+the runtime's socket, which is the same on the host and in every pod that mounts it, and needs no
 writable file. The kernel releases it when its holder ends in any way, and the next one continues.
 
 A thread waits for the lock, so that the kernel's list of locks (/proc/locks) shows the holder which

@@ -134,7 +134,7 @@ class Status:
         yield from self._more()
 
     def _partition_doubts(self) -> Iterator[str]:
-        """Yield why containers are not the kernel partitions that they are to be."""
+        """Yield the reasons why containers lack their kernel partitions."""
         view, state = self._node.view, self._components.executor.state
         kind, reason = view.layout.settings.exclusive_partitions, view.equipment.no_partition
         if kind is not ExclusivePartitions.OFF and reason:

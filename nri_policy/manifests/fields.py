@@ -1,7 +1,7 @@
 """Mistyped fields of pods and workloads, which a reader of some fields would ignore in silence.
 
-A name that Kubernetes does not have (as of 1.36) is refused if it is like one that it has; in
-`resources`, which has three, every other name is. So fields of later versions pass.
+A name unknown to Kubernetes 1.36 is refused if it resembles a known one; in `resources`, with its
+three fields, every unknown name is refused. So fields of later versions pass.
 """
 
 from __future__ import annotations

@@ -74,7 +74,7 @@ class Volume(_Struct, frozen=True):
 
 
 class ContainerManifest(_Struct, frozen=True):
-    """One container, with when it is started again, if not as its pod says (KEP-5307)."""
+    """One container; its restart policy, if given, overrides that of its pod (KEP-5307)."""
 
     name: Label
     image: str = ""
@@ -97,7 +97,7 @@ class ContainerManifest(_Struct, frozen=True):
 
 
 class InitContainerManifest(ContainerManifest, frozen=True):
-    """One container that is started before the main ones."""
+    """One init container, started before the main containers."""
 
     @property
     def sidecar(self) -> bool:

@@ -1,4 +1,4 @@
-"""What containers and pods request and are limited to, as manifests have it.
+"""Requests and limits of containers and pods in manifests.
 
 Owns reading a part of a manifest as the API server would: quantities, names, requests defaulted
 from limits.
@@ -47,7 +47,7 @@ class _Struct(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
 
 
 class ResourceChange(_Struct, frozen=True):
-    """What a resize says: what is not named stays."""
+    """The amounts that a resize changes; all others stay."""
 
     requests: Amounts = Amounts()
     limits: Amounts = Amounts()
@@ -61,7 +61,7 @@ class ContainerClaim(_Struct, frozen=True):
 
 
 class Resources(ResourceChange, frozen=True):
-    """What a container requests, what it is limited to, and the claims to devices that it uses."""
+    """Requests and limits of a container, and the resource claims that it uses."""
 
     claims: list[ContainerClaim] = []
 
@@ -88,7 +88,7 @@ class Resources(ResourceChange, frozen=True):
 
 
 class PodResources(ResourceChange, frozen=True):
-    """What a pod has as a whole (KEP-2837); its requests are defaulted by its spec."""
+    """Pod-level resources (KEP-2837); the pod's spec gives the defaults of requests."""
 
     def __post_init__(self) -> None:
         for name in self.requests | self.limits:

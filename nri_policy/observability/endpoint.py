@@ -1,7 +1,7 @@
 """The HTTP endpoint with probes and metrics, if the settings want it.
 
 Owns its answers and the changes of its address. `http_server` is imported only if there is an
-address. Probes can have a listener of their own, so that scrapes do not crowd them out.
+address. A second listener can serve probes alone, so that scrapes do not delay them.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ _HTTP = "instrumentation.httpEndpoint"
 # Status, body and content type, for a path and an Accept header.
 Answer = Callable[[str, str], tuple[HTTPStatus, bytes, str]]
 
-# Return why something is not as it should be, "" if it is.
+# Return the reason why a probe fails, "" if it succeeds.
 Check = Callable[[], str]
 
 
@@ -52,7 +52,7 @@ class Endpoint:
 
     @property
     def address(self) -> tuple[str, int] | None:
-        """The address where it listens now; None: it does not."""
+        """Host and port that it listens at now; None if it does not listen."""
         return None if self._server is None else self._server.server_address[:2]  # type: ignore[return-value]  # of inet sockets
 
     @asynccontextmanager

@@ -30,13 +30,13 @@ MILLI = 1000
 
 
 class Shortcoming(StrEnum):
-    """A kind of resource of which a container has less than it should."""
+    """A way in which a placement falls short of the request."""
 
     SPILLED = "spilled"  # it shares the reserved CPUs, because no others are left
     OVERFLOWED = "overflowed"  # it should be on the reserved CPUs, but they are full
     CONFINED = "confined"  # its pool has fewer CPUs than its CPU limit allows
-    REMOTE = "remote"  # its memory is on nodes that are not near its CPUs
-    WIDENED = "widened"  # its memory is spread over more nodes than those of its pool
+    REMOTE = "remote"  # its memory nodes are not near its CPUs
+    WIDENED = "widened"  # its memory lies on more nodes than its pool has
     CLASS = "class"  # its runtime or node cannot apply parts of its classes
 
 
@@ -89,7 +89,7 @@ def take_snapshot(view: NodeView) -> InventorySnapshot:
 def find_shortcomings(
     placed: Placed, bookings: Mapping[str, Booking], lacking: Container[str]
 ) -> list[Shortcoming]:
-    """Return what a container has less of than it should, as it was placed."""
+    """Return the shortcomings of a container's placement."""
     found = []
     if placed.container.id in lacking:
         found.append(Shortcoming.CLASS)

@@ -30,7 +30,7 @@ NOTABLE = 1.0  # seconds of lag that are logged: half of a runtime's timeout of 
 def waited() -> float | None:
     """Return the seconds that the process's main thread, which runs the loop, waited for a CPU.
 
-    None if the kernel has no such statistics.
+    None where the kernel was built without scheduler statistics.
     """
     try:
         return int(Path("/proc/self/schedstat").read_text().split()[1]) / 1e9

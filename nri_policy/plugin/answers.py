@@ -22,11 +22,11 @@ class Answers:
 
     def __init__(self, executor: Executor) -> None:
         self._executor = executor
-        self.request: Call | None = None  # the one that is handled
+        self.request: Call | None = None  # the current request
 
     @property
     def is_overdue(self) -> bool:
-        """Whether the request that is handled was answered already, without what comes of it."""
+        """Whether the current request was answered before its decision was ready."""
         return self.request is not None and self.request.answered
 
     def begin(self, call: Call) -> None:
@@ -35,7 +35,7 @@ class Answers:
         self._executor.apply(RequestBegan(now=self._executor.clock.now()))
 
     def end(self) -> None:
-        """Have handled it."""
+        """End the current request."""
         self.request = None
 
     def supersede(self, container_id: str) -> None:
@@ -51,8 +51,9 @@ class Answers:
     ) -> list[ContainerUpdate]:
         """Return the updates of others for an answer about a container, which count as sent.
 
-        Among them are at most *informing* updates that only inform the runtime. What goes along
-        with *creating* one is lost if that fails, as by another plugin's veto.
+        Among them are at most *informing* updates that only inform the runtime. Updates in
+        the answer to a creation (*creating*) are lost if the creation fails, as by another plugin's
+        veto.
         """
         if self.is_overdue:
             return []

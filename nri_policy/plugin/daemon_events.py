@@ -42,7 +42,7 @@ class DaemonEvents:
     async def release(
         self, container_ids: Iterable[str], state: ContainerState
     ) -> Sequence[Container]:
-        """Release containers that have ended, though the runtime has not said so; return them.
+        """Release containers whose end the runtime has not reported; return these.
 
         Only containers in *state*: a created container may have started meanwhile.
         """
@@ -95,10 +95,10 @@ class DaemonEvents:
         machine: Machine | None = None,
         instead_of: Machine | None = None,
     ) -> bool:
-        """Change what the decisions rest on; return whether that was done.
+        """Take new settings or a new machine; return whether they are in force.
 
-        Nothing is done if the machine in force is not *instead_of*, if that is given.
-        Refused, never for a machine alone: everything stays as it was.
+        With *instead_of*, nothing changes unless that machine is in force.
+        Raises Refused, never for a machine alone; then nothing changes.
         """
         async with self._node.turn:
             if instead_of is not None and self._node.view.layout.machine is not instead_of:

@@ -88,7 +88,7 @@ class Decisions:
             self._executor.decide({decision.container_id: decision.placement})
         view = self._node.view
         settings = view.layout.settings
-        # settings that do not pin cause no updates
+        # without pinning, no container is updated
         pinned = settings.pin_cpu and settings.pin_memory
         for each in decision.changes if pinned else view.placed:
             self._resources.update(each)

@@ -1,7 +1,7 @@
 """The policy as a plugin: NRI requests to engine events, decisions to adjustments and updates.
 
-Owns the order of the steps of a request. Updates of other containers are scheduled by
-`delivery`.
+Owns the order of the steps of a request. `delivery` schedules the updates of other
+containers.
 """
 
 from __future__ import annotations
@@ -351,7 +351,7 @@ class PolicyPlugin:
     def _take_in(self, pod: nri_pb2.PodSandbox, container: nri_pb2.Container) -> bool:
         """Place a container whose creation was missed; return whether it was.
 
-        The runtime starts it in any case, so a lack of room does not refuse it.
+        A lack of room does not refuse the container, as the runtime starts it anyway.
         """
         if container.pid:
             self._components.pids[container.id] = container.pid

@@ -264,9 +264,10 @@ class Pods:
         """Return what all containers of a pod will ask for after a *change* of its resources.
 
         The kubelet changes limits and requests one after the other, and the rest it reads from the
-        pod's cgroup: no limit as a large number, and requests that cgroup v2 has rounded. Those of
-        a Guaranteed pod are its limits. A pod shrinks after its containers, so that a change to no
-        more than its sandbox has still names limits that are over: what is less counts.
+        pod's cgroup: no limit as a large number, and requests that cgroup v2 has rounded. A
+        Guaranteed pod's requests equal its limits. A pod shrinks after its containers, so that a
+        change to no more than its sandbox has still names the limits before: the lesser amounts
+        count.
         """
         if not 0 < change.memory_limit < NO_LIMIT:
             change = replace(change, memory_limit=0)

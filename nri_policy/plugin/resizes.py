@@ -70,7 +70,7 @@ class Resizes:
         return decision
 
     def refuse_early(self, container_id: str, asked: Resources) -> None:
-        """Decide on a resize that has not begun if it is to be refused: `CallRefused`.
+        """Raise `CallRefused` for a resize that will be refused, before it begins.
 
         For the only container of a pod: both ask for the same resources.
         """
@@ -81,7 +81,7 @@ class Resizes:
             self.begin(container_id, asked, asked)
 
     def note_answer(self, container_id: str) -> None:
-        """Take note that the answer about a resize is on its way."""
+        """Record that the answer to a resize is on its way."""
         placement = self._node.view.placement(container_id)
         if placement is not None:
             self._answers.note(container_id, placement)
@@ -91,9 +91,9 @@ class Resizes:
             self._executor.apply(event)
 
     def end(self, container_id: str) -> None:
-        """Take note that a resize is in force, be it after it was taken back.
+        """Record that a resize is in force, even one that was taken back.
 
-        One that is not known was answered before a registration, which may have listed less.
+        An unknown container's resize was answered before a registration whose list was shorter.
         """
         known = self._state.records.get(container_id)
         overdue = known.refused_resize if known is not None else None

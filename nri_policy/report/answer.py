@@ -45,7 +45,7 @@ class AnswerReport(Struct, frozen=True, kw_only=True):
     better: tuple[str, ...]  # improvements that are, or were, possible
     huge_pages: str | None = None  # huge pages of the request, and their memory nodes
     quota: str | None = None  # CFS quota, if the daemon has set it
-    partition: str | UnsetType = UNSET  # why it is not the kernel partition that was asked for
+    partition: str | UnsetType = UNSET  # why it lacks the requested kernel partition
     alone: str | UnsetType = UNSET  # containers that may run on its exclusive CPUs
     room: str | None = None  # slices of the pod's room, by container
     recent: RecentUseReport | UnsetType = UNSET  # what it used lately, if the kernel says so
@@ -62,7 +62,7 @@ def answer_report(  # noqa: PLR0913 - keywords
 ) -> AnswerReport:
     """Describe a placed container's resources; *devices* are those that its placement considered.
 
-    *partition_error* is why the kernel does not make it the partition that it is to be.
+    *partition_error* is the reason why the kernel refuses its partition.
     Where *reader*, a namespace, is given, containers of other namespaces are counted, not named.
     """
     cpus, mems = view.sent[placed.container.id]
@@ -206,7 +206,7 @@ def _sharers(view: NodeView, placed: Placed, cpus: CPUSet, reader: str | None) -
 
 
 def _away(layout: Layout, cpus: CPUSet, mems: CPUSet) -> str:
-    """Return how many of *cpus* have none of *mems* beside them; empty if all have."""
+    """Return the number of *cpus* without any of *mems* beside them, as text; empty for none."""
     nodes = [node.cpus & cpus for node in layout.machine.nodes if not node.cpus.isdisjoint(cpus)]
     away = sum(len(each) for each in nodes if layout.memory.beside(each).isdisjoint(mems))
     return f"{away} of {counted(len(cpus), 'CPU')} are away from it" if mems and away else ""

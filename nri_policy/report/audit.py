@@ -33,8 +33,8 @@ class AuditReport(Struct, frozen=True, kw_only=True, omit_defaults=True):
     mode: str  # the setting
     time: float  # seconds since the epoch; 0 before the first
     audited: int  # containers
-    unseen: tuple[str, ...]  # those that have no cgroup here
-    changing: tuple[str, ...]  # those that are being changed, about which nothing can be said yet
+    unseen: tuple[str, ...]  # containers without a visible cgroup
+    changing: tuple[str, ...]  # containers that change right now, not judged yet
     threads_hidden: tuple[str, ...]  # containers with invisible threads
     drifts: tuple[DriftReport, ...]
     company: tuple[CompanyReport, ...] = ()  # of all that run with exclusive CPUs

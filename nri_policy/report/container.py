@@ -23,7 +23,7 @@ class ContainerReport(Struct, frozen=True, kw_only=True, omit_defaults=True):
     cpus: CPUSet  # where it may run; empty where the policy leaves that alone
     exclusive: CPUSet | None
     shared_milli: int | None
-    isolated: CPUSet | None  # those of the exclusive ones that the kernel isolates
+    isolated: CPUSet | None  # exclusive CPUs that the kernel isolates
     mems: CPUSet
     shares: int | None  # cgroup v1's cpu.shares
     state: str  # created, running, removed, ...; error: it was refused
@@ -32,7 +32,7 @@ class ContainerReport(Struct, frozen=True, kw_only=True, omit_defaults=True):
     cpu_seconds: float | None = None  # used so far; only on request
     classes: ClassesReport | None = None  # that it is in
     quota: str | None = None  # CFS quota that the daemon set instead of the kubelet's
-    partition: ExclusivePartitions | None = None  # the kernel partition that it is to be
+    partition: ExclusivePartitions | None = None  # its desired kernel partition
     partition_error: str | None = None  # why the kernel refuses its partition
     home: str | None = None  # the pool that it left to make room, and returns to
     room: CPUSet | None = None  # CPUs of the pod's room, of which this container holds a slice

@@ -51,7 +51,7 @@ Bytes = Annotated[int, values.memory]
 
 
 class Available(Section, frozen=True, kw_only=True):
-    """The resources of the node that containers may get; None: all of them."""
+    """Resources of the node that containers may get; None for no restriction."""
 
     cpu: Annotated[Listed | None, values.available_cpus] = None
     memory: Annotated[int | None, values.memory] = None  # bytes
@@ -181,7 +181,7 @@ class Settings(Section, frozen=True, kw_only=True):
 
     origin: str  # the file or object of the settings
     notices: tuple[str, ...] = ()  # about settings without effect
-    given: frozenset[str] = frozenset()  # the fields that are set, by their paths in `spec`
+    given: frozenset[str] = frozenset()  # paths in `spec` of the given fields
 
     pin_cpu: Flag = field(name="pinCPU", default=True)
     pin_memory: Flag = field(name="pinMemory", default=True)

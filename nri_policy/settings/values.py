@@ -67,7 +67,7 @@ class Preserve(StrEnum):
     """The CPUs that a container with `cpu.preserve` may run on."""
 
     ALL = "all"  # the policy does not change them
-    UNOWNED = "unowned"  # the CPUs that it had, without others' exclusive ones
+    UNOWNED = "unowned"  # its CPUs so far, minus exclusive CPUs of other containers
 
 
 class Packing(StrEnum):
@@ -232,7 +232,7 @@ def flag(value: object) -> bool:
 
 
 def choice(options: Iterable[_Option]) -> Callable[[object], _Option]:
-    """Return the reader of one of *options*, by its value."""
+    """Return a reader that accepts the value of each of *options*."""
     by_name = {str(option): option for option in options}
 
     def read(value: object) -> _Option:
@@ -250,7 +250,7 @@ _level, _alignment = choice(Level), choice(Alignment)
 
 
 def level(value: object) -> Level:
-    """Read a level, by any of its names."""
+    """Read a level from its name or an alias."""
     if isinstance(value, str) and value in LEVEL_NAMES:
         return LEVEL_NAMES[value]
     return _level(value)

@@ -74,7 +74,7 @@ class Adaptation:
     ) -> None:
         self.lock = asyncio.Lock()
         self._own = asyncio.Lock()  # held while plugins handle an event
-        self.plugins: list[PluginLink] = []  # active ones, in the order of their calls
+        self.plugins: list[PluginLink] = []  # active plugins in call order
         self.synchronizations = 0  # successful ones, ever
         self.changed = asyncio.Condition()  # notified when the two above change
         self._socket_path = socket_path

@@ -37,7 +37,7 @@ class Results:
 
     @property
     def others(self) -> list[nri.ContainerUpdate]:
-        """The updates of other containers, one for each."""
+        """Updates of other containers, one per container."""
         return [update for id_, update in self._updates.items() if id_ != self.container.id]
 
     @property

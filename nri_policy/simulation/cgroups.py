@@ -76,7 +76,7 @@ class SimulatedCgroups:
         return cpusets
 
     def _copy(self, container: SimulatedContainer, cpusets: CpusetTree) -> None:
-        """Have a container's cgroup be as the runtime has it."""
+        """Write the runtime's record of a container to its cgroup."""
         now = str(container.cpus)
         path, before = self._known.get(container.id, ("", ""))
         if not path:

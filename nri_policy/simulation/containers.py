@@ -91,12 +91,12 @@ class SimulatedContainer:
 
     @property
     def cpus(self) -> CPUSet:
-        """CPUs that it is pinned to, or will be; empty: none."""
+        """CPUs that its cgroup is pinned to, or will be; empty if it is not pinned."""
         return parse_cpus(self.effective.cpu.cpus)
 
     @property
     def mems(self) -> CPUSet:
-        """Memory nodes that it is pinned to, or will be; empty: none."""
+        """Memory nodes that its cgroup is pinned to, or will be; empty if it is not pinned."""
         return parse_cpus(self.effective.cpu.mems)
 
     @property

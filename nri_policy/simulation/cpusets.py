@@ -55,7 +55,7 @@ _HOUSEKEEPING = "partition config conflicts with housekeeping setup"
 
 @dataclass(slots=True, kw_only=True, eq=False)
 class _Cgroup:
-    """One cgroup; `kind` is what was written last, whether it is valid or not."""
+    """One cgroup; `kind` is the last value written, valid or invalid."""
 
     parent: _Cgroup | None
     effective: CPUSet
@@ -357,7 +357,7 @@ class CpusetTree:
         return ""
 
     def _isolate(self, cpus: CPUSet, *, on: bool) -> None:
-        """Have CPUs isolated or not; what they were at boot is forgotten."""
+        """Isolate CPUs, or end that, without regard to the boot parameter `isolcpus`."""
         self._isolated = self._isolated | cpus if on else self._isolated - cpus
 
     def _regrant(self, cgroup: _Cgroup, granted: CPUSet) -> None:

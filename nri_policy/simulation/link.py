@@ -114,7 +114,7 @@ class PluginLink:
             if not future.done():
                 future.set_exception(PluginGoneError(reason))
         if not self.registered.cancelled():
-            self.registered.exception()  # in case no task waits for it any more
+            self.registered.exception()  # mark as retrieved: perhaps no task awaits it
 
     @asynccontextmanager
     async def within(self, seconds: float) -> AsyncIterator[None]:

@@ -54,7 +54,7 @@ OUTSIDE = "Synchronize"
 class SimulatedNode:
     """A `Node` for scenarios; `stack` ends its daemon.
 
-    *devices* are the first ones of its plugins, by resource.
+    *devices* are the initial devices of its device plugins, by resource name.
     """
 
     def __init__(

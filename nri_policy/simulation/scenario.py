@@ -117,7 +117,7 @@ class Disks(Struct, frozen=True, kw_only=True):
 
 
 class Expect(Struct, frozen=True, kw_only=True):
-    """The expected state of containers; None for one that should not exist.
+    """The expected state by container; None for a container that should not exist.
 
     `error` is a part of the expected error of the last step other than `expect`.
     """
