@@ -17,12 +17,12 @@ from nri_policy.cluster.groups.table import GroupTable
 from nri_policy.cluster.objects.metadata import Key
 from nri_policy.cluster.objects.priority import PriorityClasses
 from nri_policy.cluster.objects.settings import read_settings
-from nri_policy.cluster.objects.snapshot import read_snapshot
 from nri_policy.cluster.offline import cluster_of, engine_of
 from nri_policy.cluster.simulation import synthetic
 from nri_policy.cluster.simulation.figures import Figures, KindFigures
 from nri_policy.cluster.simulation.playback import Simulation
 from nri_policy.cluster.simulation.synthetic_jobs import make_jobs
+from nri_policy.cluster.snapshot import read_snapshot
 from nri_policy.cluster.view import Cluster
 
 SEEDS = 8

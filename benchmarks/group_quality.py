@@ -17,8 +17,8 @@ from nri_policy.cluster import offline
 from nri_policy.cluster.groups.moves import plan_moves
 from nri_policy.cluster.objects.group import read_group
 from nri_policy.cluster.objects.settings import read_settings
-from nri_policy.cluster.objects.snapshot import read_snapshot
 from nri_policy.cluster.simulation import synthetic
+from nri_policy.cluster.snapshot import read_snapshot
 from tests.property.test_moves import fewest_moves, small_cluster
 from tests.property.test_pod_sets import hosts_in_racks, some_pods, written
 from tests.support.exact_placement import Path, Pods, fit_together

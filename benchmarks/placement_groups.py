@@ -30,12 +30,12 @@ from nri_policy.cluster.groups.writes import (
 )
 from nri_policy.cluster.numa.promises import LiveZones
 from nri_policy.cluster.objects.group import API_VERSION, KIND, read_group
-from nri_policy.cluster.objects.membership import read_job
 from nri_policy.cluster.objects.node import HOSTNAME
 from nri_policy.cluster.objects.pod import read_pod
 from nri_policy.cluster.service.service import Service
 from nri_policy.cluster.service.sources import OF_GROUPS
 from nri_policy.cluster.view import Cluster
+from nri_policy.cluster.workloads.membership import read_job
 from nri_policy.kube.client import Client
 from nri_policy.kube.connection import access
 from tests.support.cluster_api import ClusterAPI

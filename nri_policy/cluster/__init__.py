@@ -28,7 +28,7 @@ from nri_policy.cluster.objects.group import GroupStatus, PlacementGroup, read_g
 from nri_policy.cluster.objects.node import ClusterNode, read_node
 from nri_policy.cluster.objects.pod import Pod, read_pod
 from nri_policy.cluster.objects.settings import ClusterSettings, Topology, read_settings
-from nri_policy.cluster.objects.snapshot import ClusterSnapshot, read_snapshot
+from nri_policy.cluster.snapshot import ClusterSnapshot, read_snapshot
 from nri_policy.cluster.view import Cluster, ClusterView
 
 __all__ = [

@@ -22,8 +22,8 @@ from nri_policy.cluster.engine.standing import standing, without_reserved
 from nri_policy.cluster.objects.group import PlacementGroup
 from nri_policy.cluster.objects.node import HOSTNAME
 from nri_policy.cluster.objects.request import Unplaceable, units
-from nri_policy.cluster.objects.snapshot import ClusterSnapshot
 from nri_policy.cluster.offline import engine_of
+from nri_policy.cluster.snapshot import ClusterSnapshot
 
 MAX_HOSTS = 256  # of a kind
 _MAX_MODELS = 8  # hosts of which copies are tried

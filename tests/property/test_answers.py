@@ -22,9 +22,9 @@ from nri_policy.cluster.objects.group import read_group, write_status
 from nri_policy.cluster.objects.pod import read_pod
 from nri_policy.cluster.objects.request import units
 from nri_policy.cluster.objects.settings import ClusterSettings, read_settings
-from nri_policy.cluster.objects.snapshot import ClusterSnapshot, read_snapshot
 from nri_policy.cluster.offline import cluster_of, engine_of
 from nri_policy.cluster.service.questions import answer_explain, answer_place
+from nri_policy.cluster.snapshot import ClusterSnapshot, read_snapshot
 from tests.property.seeds import seeds
 from tests.unit.cluster.written import HOSTNAME, amounts, group, node, settings
 

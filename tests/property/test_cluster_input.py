@@ -13,12 +13,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from nri_policy.cluster import offline
+from nri_policy.cluster.files import Files, read_documents
 from nri_policy.cluster.objects.document import DocumentError
-from nri_policy.cluster.objects.files import Files, read_documents
 from nri_policy.cluster.objects.node import ClusterNode, read_node
 from nri_policy.cluster.objects.pod import read_pod
-from nri_policy.cluster.objects.snapshot import read_snapshot
-from nri_policy.cluster.objects.workload import pod_document, read_groups
+from nri_policy.cluster.snapshot import read_snapshot
+from nri_policy.cluster.workloads.workload import pod_document, read_groups
 from tests.unit.cluster import written as objects
 from tests.unit.cluster.written import HOSTNAME
 

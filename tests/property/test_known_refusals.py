@@ -13,11 +13,11 @@ from nri_policy.cluster.objects.group import (
 from nri_policy.cluster.objects.metadata import Key
 from nri_policy.cluster.objects.node import HOSTNAME
 from nri_policy.cluster.objects.settings import read_settings
-from nri_policy.cluster.objects.snapshot import read_snapshot
 from nri_policy.cluster.offline import cluster_of, engine_of
 from nri_policy.cluster.simulation import synthetic
 from nri_policy.cluster.simulation.playback import Simulation
 from nri_policy.cluster.simulation.steps import Step
+from nri_policy.cluster.snapshot import read_snapshot
 from tests.property.seeds import seeds
 from tests.property.test_cluster import template
 

@@ -22,13 +22,13 @@ from nri_policy.cluster.groups.writes import (
 )
 from nri_policy.cluster.numa.promises import LiveZones
 from nri_policy.cluster.objects.group import PlacementGroup, read_group
-from nri_policy.cluster.objects.job_sets import read_led_workers
-from nri_policy.cluster.objects.membership import read_job, read_pod_group
 from nri_policy.cluster.objects.node import read_node
 from nri_policy.cluster.objects.pod import read_pod
-from nri_policy.cluster.objects.replica_kinds import read_owner
 from nri_policy.cluster.objects.settings import ClusterSettings, read_settings
 from nri_policy.cluster.view import Cluster
+from nri_policy.cluster.workloads.job_sets import read_led_workers
+from nri_policy.cluster.workloads.membership import read_job, read_pod_group
+from nri_policy.cluster.workloads.replica_kinds import read_owner
 from tests.unit.cluster.written import HOSTNAME, node, pod_spec, settings
 
 GATE = "placement.nri/group"

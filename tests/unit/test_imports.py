@@ -53,6 +53,8 @@ CLUSTER_LAYERS = (
     ("numa",),
     ("engine",),
     ("view",),
+    ("files", "snapshot"),
+    ("workloads",),
     ("objects",),
 )
 

@@ -28,14 +28,14 @@ from nri_policy.cli.output import print_document, print_drawing
 from nri_policy.cluster.numa.report import NodeFit, node_fits
 from nri_policy.cluster.objects.numa_request import numa_request
 from nri_policy.cluster.objects.pod import Pod, read_pod
-from nri_policy.cluster.objects.workload import (
+from nri_policy.cluster.offline import open_places
+from nri_policy.cluster.workloads.workload import (
     CLAIMS,
     each_object,
     is_left_out,
     left_out,
     pod_document,
 )
-from nri_policy.cluster.offline import open_places
 from nri_policy.foundation.wording import counted
 
 _MOST_ROWS = 60

@@ -21,17 +21,20 @@ from nri_policy.cli.failure import Exit, Failure
 from nri_policy.cli.options import name_of
 from nri_policy.cluster.engine.engine import Engine
 from nri_policy.cluster.engine.trial import find_group, only_group
+from nri_policy.cluster.files import Files, read_documents
 from nri_policy.cluster.numa.aligned_engine import AlignedEngine
 from nri_policy.cluster.objects.claimed_devices import ClaimedDevices
 from nri_policy.cluster.objects.document import DocumentError
-from nri_policy.cluster.objects.files import Files, read_documents
 from nri_policy.cluster.objects.group import PlacementGroup
 from nri_policy.cluster.objects.node import HOSTNAME
 from nri_policy.cluster.objects.numa_node import unknown_policy
 from nri_policy.cluster.objects.priority import PriorityClasses
 from nri_policy.cluster.objects.settings import ClusterSettings, read_levels, read_settings
-from nri_policy.cluster.objects.snapshot import ClusterSnapshot, read_snapshot
-from nri_policy.cluster.objects.workload import (
+from nri_policy.cluster.offline import engine_of, pods_elsewhere
+from nri_policy.cluster.service.listing import list_cluster
+from nri_policy.cluster.simulation import synthetic
+from nri_policy.cluster.snapshot import ClusterSnapshot, read_snapshot
+from nri_policy.cluster.workloads.workload import (
     add_claims,
     add_priority_classes,
     each_object,
@@ -39,9 +42,6 @@ from nri_policy.cluster.objects.workload import (
     left_out,
     read_groups,
 )
-from nri_policy.cluster.offline import engine_of, pods_elsewhere
-from nri_policy.cluster.service.listing import list_cluster
-from nri_policy.cluster.simulation import synthetic
 from nri_policy.foundation.garbage import collection_paused
 from nri_policy.foundation.wording import counted, did_you_mean, one_line, quoted, some
 from nri_policy.kube.client import Client

@@ -54,15 +54,15 @@ from nri_policy.cluster.objects.group import (
     PodSet,
     disagreement,
 )
-from nri_policy.cluster.objects.kueue import GROUP_PREFIX
-from nri_policy.cluster.objects.membership import Job, PodGroup
 from nri_policy.cluster.objects.metadata import Key
 from nri_policy.cluster.objects.node import ClusterNode
 from nri_policy.cluster.objects.pod import Pod
-from nri_policy.cluster.objects.replica_kinds import ReplicaOwner
 from nri_policy.cluster.objects.settings import ClusterSettings
 from nri_policy.cluster.objects.zone import NodeZones
 from nri_policy.cluster.view import ClusterView
+from nri_policy.cluster.workloads.kueue import GROUP_PREFIX
+from nri_policy.cluster.workloads.membership import Job, PodGroup
+from nri_policy.cluster.workloads.replica_kinds import ReplicaOwner
 
 log = logging.getLogger(__name__)
 

@@ -21,7 +21,9 @@ from nri_policy.cluster.groups.unbound_pods import is_unbound
 from nri_policy.cluster.groups.writes import OpenGate, pod_of
 from nri_policy.cluster.objects.document import DocumentError
 from nri_policy.cluster.objects.group import PlacementGroup, PodSet
-from nri_policy.cluster.objects.membership import (
+from nri_policy.cluster.objects.metadata import Key
+from nri_policy.cluster.objects.pod import Pod
+from nri_policy.cluster.workloads.membership import (
     Job,
     Made,
     PodGroup,
@@ -29,9 +31,7 @@ from nri_policy.cluster.objects.membership import (
     object_name,
     owning_job,
 )
-from nri_policy.cluster.objects.metadata import Key
-from nri_policy.cluster.objects.pod import Pod
-from nri_policy.cluster.objects.replica_kinds import ReplicaOwner, followed_owner
+from nri_policy.cluster.workloads.replica_kinds import ReplicaOwner, followed_owner
 from nri_policy.foundation.wording import quoted
 
 Of = TypeVar("Of")

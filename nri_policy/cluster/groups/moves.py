@@ -41,7 +41,7 @@ from nri_policy.cluster.objects.movable import is_movable
 from nri_policy.cluster.objects.numa_node import aligns_pods
 from nri_policy.cluster.objects.pod import Pod, Template
 from nri_policy.cluster.objects.request import Unit, Unplaceable, units
-from nri_policy.cluster.objects.snapshot import ClusterSnapshot
+from nri_policy.cluster.snapshot import ClusterSnapshot
 
 MOST_MOVES = 10  # by default
 SMALL = 3  # pods of sets that are all tried

@@ -24,10 +24,10 @@ from nri_policy.cluster.objects.group import (
     hosts_of,
     places_by_pod_set,
 )
-from nri_policy.cluster.objects.kueue import assigned_group
 from nri_policy.cluster.objects.metadata import Key
 from nri_policy.cluster.objects.node import HOSTNAME
 from nri_policy.cluster.objects.pod import Pod
+from nri_policy.cluster.workloads.kueue import assigned_group
 
 
 class Occupancy:

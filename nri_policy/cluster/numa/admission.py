@@ -29,13 +29,13 @@ from msgspec import Struct
 
 from nri_policy.cluster.numa.promises import LiveZones
 from nri_policy.cluster.numa.workload_places import WorkloadPlaces
-from nri_policy.cluster.objects.kueue import (
+from nri_policy.cluster.objects.metadata import Key
+from nri_policy.cluster.workloads.kueue import (
     AdmissionCheck,
     KueueWorkload,
     Object,
     ResourceFlavor,
 )
-from nri_policy.cluster.objects.metadata import Key
 
 log = logging.getLogger(__name__)
 

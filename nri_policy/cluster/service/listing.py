@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from http.client import FORBIDDEN, NOT_FOUND
 
+from nri_policy.cluster.files import Files
 from nri_policy.cluster.objects.claimed_devices import PLURALS
-from nri_policy.cluster.objects.files import Files
 from nri_policy.cluster.service.kueue import WORKLOADS
 from nri_policy.cluster.service.watch import PODS, ZONES
 from nri_policy.kube.client import NODES, Client, Kind

@@ -34,11 +34,11 @@ from nri_policy.cluster.objects.group import (
 from nri_policy.cluster.objects.metadata import Key
 from nri_policy.cluster.objects.priority import PriorityClasses
 from nri_policy.cluster.objects.request import units
-from nri_policy.cluster.objects.workload import add_priority_classes, left_out, read_groups
 from nri_policy.cluster.simulation.figures import Figures, Recorder, amounts_of
 from nri_policy.cluster.simulation.steps import Expected, Step
 from nri_policy.cluster.simulation.synthetic_jobs import Job
 from nri_policy.cluster.view import Cluster
+from nri_policy.cluster.workloads.workload import add_priority_classes, left_out, read_groups
 from nri_policy.foundation.units import parse_duration
 from nri_policy.foundation.wording import counted, did_you_mean, quoted
 

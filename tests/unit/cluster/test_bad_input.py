@@ -9,8 +9,8 @@ import pytest
 from nri_policy.cluster import offline
 from nri_policy.cluster.objects.document import DocumentError
 from nri_policy.cluster.objects.settings import read_settings
-from nri_policy.cluster.objects.snapshot import read_snapshot
 from nri_policy.cluster.report.tree_report import tree_report
+from nri_policy.cluster.snapshot import read_snapshot
 from tests.unit.cluster.written import HOSTNAME, Object, group, node, placed, pod_set, settings
 
 RACK = "example.com/rack"

@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 
 from nri_policy.cluster.objects.document import DocumentError
-from nri_policy.cluster.objects.membership import read_pod_group
-from nri_policy.cluster.objects.workload import read_groups
+from nri_policy.cluster.workloads.membership import read_pod_group
+from nri_policy.cluster.workloads.workload import read_groups
 from tests.support.placement_world import GATE, OTHER, Object, Play
 from tests.unit.cluster.written import HOSTNAME, pod_spec
 

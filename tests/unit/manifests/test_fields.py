@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from nri_policy.cluster.objects.document import DocumentError
-from nri_policy.cluster.objects.workload import pod_document, read_groups
+from nri_policy.cluster.workloads.workload import pod_document, read_groups
 from nri_policy.manifests.fields import mistyped, mistyped_workload
 from nri_policy.manifests.pod import read_pod
 from nri_policy.manifests.resources import ManifestError

@@ -15,10 +15,10 @@ from nri_policy.cluster.numa.promises import LiveZones
 from nri_policy.cluster.objects.group import read_group
 from nri_policy.cluster.objects.pod import read_pod
 from nri_policy.cluster.objects.settings import read_settings
-from nri_policy.cluster.objects.snapshot import read_snapshot
-from nri_policy.cluster.objects.workload import read_groups
 from nri_policy.cluster.offline import engine_of
 from nri_policy.cluster.service.questions import answer_explain, answer_place
+from nri_policy.cluster.snapshot import read_snapshot
+from nri_policy.cluster.workloads.workload import read_groups
 from tests.unit.cli.test_cluster_questions import run, write
 from tests.unit.cluster.numa.test_extender import node, pod, zones
 from tests.unit.cluster.written import group, pod_set

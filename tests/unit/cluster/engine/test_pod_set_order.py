@@ -14,7 +14,7 @@ from nri_policy.cluster.objects.group import PodSet, read_group
 from nri_policy.cluster.objects.pod import PodSpec, Template
 from nri_policy.cluster.objects.request import Unit
 from nri_policy.cluster.objects.settings import read_settings
-from nri_policy.cluster.objects.snapshot import read_snapshot
+from nri_policy.cluster.snapshot import read_snapshot
 from tests.unit.cluster.written import HOSTNAME, Object, group, node, placed, pod_set, settings
 
 RACK = {"required": "example.com/rack"}

@@ -18,8 +18,8 @@ from nri_policy.cluster.objects.document import DocumentError
 from nri_policy.cluster.objects.group import read_group
 from nri_policy.cluster.objects.node import HOSTNAME
 from nri_policy.cluster.objects.settings import ClusterSettings, Topology
-from nri_policy.cluster.objects.snapshot import read_snapshot
 from nri_policy.cluster.objects.spread_preferences import Preference, read_preferences
+from nri_policy.cluster.snapshot import read_snapshot
 from nri_policy.cluster.view import Cluster
 from tests.support import spreading_twin as twin
 from tests.support.shared_data import NOT_HERE

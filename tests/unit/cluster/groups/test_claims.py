@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from nri_policy.cluster.groups.claims import count_spared
 from nri_policy.cluster.groups.gathering import Member
-from nri_policy.cluster.objects.membership import Job, Membership
 from nri_policy.cluster.objects.metadata import Owner
 from nri_policy.cluster.objects.pod import Pod, PodSpec
+from nri_policy.cluster.workloads.membership import Job, Membership
 
 
 def member(name: str, phase: str, job: str = "") -> Member:

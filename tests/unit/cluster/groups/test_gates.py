@@ -10,9 +10,9 @@ from nri_policy.cluster.groups.gates import Opening, openings, without_place
 from nri_policy.cluster.groups.gathering import Member
 from nri_policy.cluster.groups.writes import OpenGate
 from nri_policy.cluster.objects.assignment import Assignment, Placed
-from nri_policy.cluster.objects.membership import Membership
 from nri_policy.cluster.objects.node import read_node
 from nri_policy.cluster.objects.pod import read_pod
+from nri_policy.cluster.workloads.membership import Membership
 from tests.unit.cluster.written import HOSTNAME, node, pod_spec
 
 GATE = "placement.nri/group"

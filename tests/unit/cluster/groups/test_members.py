@@ -11,8 +11,8 @@ from nri_policy.cluster.groups.gates import Opening
 from nri_policy.cluster.groups.members import Members
 from nri_policy.cluster.groups.record import IDLE, NO_FAILURE
 from nri_policy.cluster.groups.writes import DeletePod, OpenGate
-from nri_policy.cluster.objects.membership import PodGroup
 from nri_policy.cluster.objects.pod import Pod, PodSpec
+from nri_policy.cluster.workloads.membership import PodGroup
 
 GANG = PodGroup("default", "g", least=2, uid="u")
 

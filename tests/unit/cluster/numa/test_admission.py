@@ -13,17 +13,17 @@ from nri_policy.cluster.numa.extender import Verbs
 from nri_policy.cluster.numa.promises import MOST_SECONDS, LiveZones
 from nri_policy.cluster.numa.service_spread import ServiceSpread
 from nri_policy.cluster.numa.workload_places import WorkloadPlaces
-from nri_policy.cluster.objects.kueue import (
-    KueueWorkload,
-    read_check,
-    read_flavor,
-    read_workload,
-)
 from nri_policy.cluster.objects.node import read_node
 from nri_policy.cluster.objects.pod import Pod, read_pod
 from nri_policy.cluster.objects.settings import Extender
 from nri_policy.cluster.objects.zone import read_zones
 from nri_policy.cluster.view import Cluster
+from nri_policy.cluster.workloads.kueue import (
+    KueueWorkload,
+    read_check,
+    read_flavor,
+    read_workload,
+)
 from tests.unit.cluster import written as objects
 from tests.unit.cluster.kueue_objects import (
     CHECK,

@@ -10,11 +10,11 @@ from typing import Any
 import pytest
 
 from nri_policy.cluster.objects.document import DocumentError
-from nri_policy.cluster.objects.workload import read_groups
+from nri_policy.cluster.workloads.workload import read_groups
 from tests.support.cluster_api import ClusterAPI
 from tests.unit.cli.test_cluster_questions import job, named, run, write
 from tests.unit.cluster.engine.test_preemption import NODES, filler
-from tests.unit.cluster.objects.test_workload import pod, template
+from tests.unit.cluster.workloads.test_workload import pod, template
 
 CLASS = {"kind": "PriorityClass", "metadata": {"name": "gold"}, "value": 7}
 DEFAULT = {**CLASS, "metadata": {"name": "all"}, "value": 2, "globalDefault": True}

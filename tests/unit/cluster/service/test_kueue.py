@@ -12,7 +12,7 @@ import pytest
 
 from nri_policy.cluster import offline
 from nri_policy.cluster.engine.engine import Engine
-from nri_policy.cluster.objects.files import Files
+from nri_policy.cluster.files import Files
 from nri_policy.cluster.objects.group import read_group
 from nri_policy.cluster.service.kueue import OF_KUEUE
 from tests.support.cluster_api import ClusterAPI

@@ -7,10 +7,10 @@ from typing import Any
 
 from nri_policy.cluster.objects.group import hosts_of
 from nri_policy.cluster.objects.settings import read_settings
-from nri_policy.cluster.objects.snapshot import read_snapshot
 from nri_policy.cluster.offline import cluster_of, engine_of
 from nri_policy.cluster.simulation.playback import Simulation
 from nri_policy.cluster.simulation.steps import Step
+from nri_policy.cluster.snapshot import read_snapshot
 from tests.unit.cluster.written import HOSTNAME, Object, group, node, pod_set, pod_spec, settings
 
 RACK = "example.com/rack"

@@ -11,9 +11,9 @@ from typing import Any
 import msgspec
 import pytest
 
+from nri_policy.cluster.files import Files
 from nri_policy.cluster.objects.document import DocumentError
-from nri_policy.cluster.objects.files import Files
-from nri_policy.cluster.objects.snapshot import read_snapshot
+from nri_policy.cluster.snapshot import read_snapshot
 
 NODE = {"kind": "Node", "metadata": {"name": "a"}}
 POD = {"kind": "Pod", "metadata": {"name": "p"}}
@@ -114,7 +114,7 @@ def test_what_is_no_cluster_is_refused_by_name(texts: list[str | bytes], problem
 
 
 def test_the_page_on_clusters_names_each_kind_that_is_read() -> None:
-    page = (Path(__file__).parents[4] / "docs" / "cluster.md").read_text()
+    page = (Path(__file__).parents[3] / "docs" / "cluster.md").read_text()
     named = {
         each.partition(".")[0]
         for row in re.findall(r"^\| (`.*?) \|", page, re.MULTILINE)

@@ -8,8 +8,8 @@ import pytest
 
 from nri_policy.cluster.objects.document import DocumentError
 from nri_policy.cluster.objects.group import PlacementGroup
-from nri_policy.cluster.objects.membership import sub_group
-from nri_policy.cluster.objects.workload import read_groups
+from nri_policy.cluster.workloads.membership import sub_group
+from nri_policy.cluster.workloads.workload import read_groups
 from tests.unit.cluster.written import pod_spec
 
 RACK = "example.com/rack"

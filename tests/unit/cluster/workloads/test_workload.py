@@ -8,7 +8,7 @@ import pytest
 
 from nri_policy.cluster.objects.document import DocumentError
 from nri_policy.cluster.objects.group import PlacementGroup
-from nri_policy.cluster.objects.workload import read_groups
+from nri_policy.cluster.workloads.workload import read_groups
 from tests.unit.cluster.written import pod_spec
 
 REQUIRED = "kueue.x-k8s.io/podset-required-topology"

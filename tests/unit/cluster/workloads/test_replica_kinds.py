@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from nri_policy.cluster.objects.document import DocumentError
-from nri_policy.cluster.objects.workload import read_groups
+from nri_policy.cluster.workloads.workload import read_groups
 from tests.unit.cluster.written import pod_spec
 
 RACK = {"kueue.x-k8s.io/podset-required-topology": "example.com/rack"}

@@ -43,7 +43,7 @@ from nri_policy.cluster.objects.assignment import MAX_COUNT
 from nri_policy.cluster.objects.document import DocumentError, convert, join
 from nri_policy.cluster.objects.metadata import Identity, Key, ObjectMeta, Owner
 from nri_policy.cluster.objects.pod import Pod
-from nri_policy.cluster.objects.replica_kinds import REPLICA_INDEX, ReplicaOwner, pod_set_of
+from nri_policy.cluster.workloads.replica_kinds import REPLICA_INDEX, ReplicaOwner, pod_set_of
 from nri_policy.foundation.wording import quoted
 
 COMPLETION_INDEX = "batch.kubernetes.io/job-completion-index"

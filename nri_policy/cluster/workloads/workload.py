@@ -41,8 +41,12 @@ from nri_policy.cluster.objects.assignment import MAX_COUNT
 from nri_policy.cluster.objects.claimed_devices import CLAIM, TEMPLATE, ClaimedDevices
 from nri_policy.cluster.objects.document import DocumentError, convert, join
 from nri_policy.cluster.objects.group import PlacementGroup, PodSet, read_group
-from nri_policy.cluster.objects.job_sets import MAIN, read_job_set, read_leader_workers
-from nri_policy.cluster.objects.membership import (
+from nri_policy.cluster.objects.metadata import Identity, Key
+from nri_policy.cluster.objects.pod import Pod, read_pod, template_of
+from nri_policy.cluster.objects.priority import PRIORITY_CLASS, PriorityClasses
+from nri_policy.cluster.objects.request import units
+from nri_policy.cluster.workloads.job_sets import MAIN, read_job_set, read_leader_workers
+from nri_policy.cluster.workloads.membership import (
     JOBSET,
     LWS,
     LWS_GROUP,
@@ -51,19 +55,15 @@ from nri_policy.cluster.objects.membership import (
     owning_job,
     read_pod_group,
 )
-from nri_policy.cluster.objects.metadata import Identity, Key
-from nri_policy.cluster.objects.pod import Pod, read_pod, template_of
-from nri_policy.cluster.objects.pod_sets import (
+from nri_policy.cluster.workloads.pod_sets import (
     check_fields,
     make_group,
     make_pod_set,
     refuse,
     with_request,
 )
-from nri_policy.cluster.objects.priority import PRIORITY_CLASS, PriorityClasses
-from nri_policy.cluster.objects.replica_kinds import REPLICA_KINDS, replicas_of
-from nri_policy.cluster.objects.request import units
-from nri_policy.cluster.objects.train_jobs import (
+from nri_policy.cluster.workloads.replica_kinds import REPLICA_KINDS, replicas_of
+from nri_policy.cluster.workloads.train_jobs import (
     RUNTIMES,
     TRAIN_JOB,
     Runtimes,

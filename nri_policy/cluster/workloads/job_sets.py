@@ -23,9 +23,9 @@ from nri_policy.cluster.objects.annotations import (
 )
 from nri_policy.cluster.objects.document import DocumentError, convert, join
 from nri_policy.cluster.objects.group import PlacementGroup, PlacementRequest, PodSet
-from nri_policy.cluster.objects.membership import LEADER, LEADER_EXCLUDED, WORKERS, sub_group
 from nri_policy.cluster.objects.metadata import Identity, Key
-from nri_policy.cluster.objects.pod_sets import make_group, make_pod_set
+from nri_policy.cluster.workloads.membership import LEADER, LEADER_EXCLUDED, WORKERS, sub_group
+from nri_policy.cluster.workloads.pod_sets import make_group, make_pod_set
 from nri_policy.manifests.workloads import TemplatedSpec, count_parallel
 
 MAIN = "main"  # the name of a single pod set
