@@ -24,8 +24,8 @@ from nri_policy.cluster.numa.service_spread import ServiceSpread
 from nri_policy.cluster.objects.node import read_node
 from nri_policy.cluster.objects.pod import read_pod
 from nri_policy.cluster.objects.settings import Extender
-from nri_policy.cluster.objects.zone import read_zones
 from nri_policy.cluster.view import Cluster
+from nri_policy.cluster.zones.zone import read_zones
 from tests.support.burst import ALLOCATABLE, BurstNode, BurstPod, bursts, daemons
 
 BURSTS, PODS, SEEDS = 10, 140, 2

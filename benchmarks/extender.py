@@ -23,9 +23,9 @@ from nri_policy.cluster.numa.service_spread import ServiceSpread
 from nri_policy.cluster.objects.node import read_node
 from nri_policy.cluster.objects.pod import read_pod
 from nri_policy.cluster.objects.settings import Extender
-from nri_policy.cluster.objects.zone import NodeZones, Zone, read_zones
 from nri_policy.cluster.service.server import Answers, Listen, server
 from nri_policy.cluster.view import Cluster
+from nri_policy.cluster.zones.zone import NodeZones, Zone, read_zones
 from nri_policy.foundation.units import BILLIONTHS
 from tests.property import test_numa_fit
 from tests.support import numa_fit_twin

@@ -17,8 +17,8 @@ from nri_policy.cluster.objects.node import ClusterNode, read_node
 from nri_policy.cluster.objects.pod import Pod, read_pod
 from nri_policy.cluster.objects.priority import PriorityClasses
 from nri_policy.cluster.objects.settings import Topology, read_topology
-from nri_policy.cluster.objects.zone import NodeZones, read_zones
 from nri_policy.cluster.workloads.kueue import KueueWorkload, read_workload
+from nri_policy.cluster.zones.zone import NodeZones, read_zones
 from nri_policy.foundation.wording import quoted
 
 _Document = TypeVar("_Document")

@@ -14,7 +14,7 @@ from typing import Protocol
 from msgspec import Struct
 
 from nri_policy.cluster.objects.node import HOSTNAME, ClusterNode
-from nri_policy.cluster.objects.zone import NodeZones
+from nri_policy.cluster.zones.zone import NodeZones
 
 
 class ClusterView(Struct, frozen=True):

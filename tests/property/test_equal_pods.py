@@ -7,11 +7,11 @@ import random
 from nri_policy.cluster.numa.equal_pods import count_equal
 from nri_policy.cluster.numa.promises import LiveZones
 from nri_policy.cluster.objects.node import ClusterNode
-from nri_policy.cluster.objects.numa_request import numa_request
 from nri_policy.cluster.objects.pod import Container, PodSpec
 from nri_policy.cluster.objects.settings import Extender
-from nri_policy.cluster.objects.zone import NodeZones, Zone
 from nri_policy.cluster.view import Cluster
+from nri_policy.cluster.zones.numa_request import numa_request
+from nri_policy.cluster.zones.zone import NodeZones, Zone
 from nri_policy.foundation.units import BILLIONTHS
 from nri_policy.native._numa_fit import FITS
 from tests.property.seeds import seeds

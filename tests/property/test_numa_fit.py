@@ -8,10 +8,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from nri_policy.cluster.numa.fit import NumaFit, reason
-from nri_policy.cluster.objects.numa_request import numa_request
 from nri_policy.cluster.objects.pod import Container, PodSpec
 from nri_policy.cluster.objects.settings import Extender
-from nri_policy.cluster.objects.zone import NodeZones, Zone
+from nri_policy.cluster.zones.numa_request import numa_request
+from nri_policy.cluster.zones.zone import NodeZones, Zone
 from tests.support import numa_fit_twin as twin
 
 RESOURCES = ("cpu", "memory", "hugepages-2Mi", "ephemeral-storage", "a.com/gpu", "b.com/nic")

@@ -19,8 +19,8 @@ from nri_policy.cluster.numa.promises import ZONE_ANNOTATION, LiveZones, NoRoomE
 from nri_policy.cluster.objects.node import read_node
 from nri_policy.cluster.objects.pod import Pod, read_pod
 from nri_policy.cluster.objects.settings import Extender
-from nri_policy.cluster.objects.zone import read_zones
 from nri_policy.cluster.view import Cluster
+from nri_policy.cluster.zones.zone import read_zones
 from tests.support.burst import MACHINE, BurstNode, BurstPod, daemons
 
 

@@ -15,8 +15,8 @@ from nri_policy.cluster.objects.group import PlacementGroup, PlacementRequest, P
 from nri_policy.cluster.objects.node import HOSTNAME, ClusterNode, Taint
 from nri_policy.cluster.objects.pod import Container, Pod, PodSpec, Template
 from nri_policy.cluster.objects.settings import ClusterSettings, Topology
-from nri_policy.cluster.objects.zone import NodeZones, Zone
 from nri_policy.cluster.view import Cluster
+from nri_policy.cluster.zones.zone import NodeZones, Zone
 from nri_policy.foundation.units import BILLIONTHS
 from tests.property.seeds import seeds
 

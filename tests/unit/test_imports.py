@@ -54,7 +54,7 @@ CLUSTER_LAYERS = (
     ("engine",),
     ("view",),
     ("files", "snapshot"),
-    ("workloads",),
+    ("workloads", "zones"),
     ("objects",),
 )
 

@@ -26,7 +26,6 @@ from nri_policy.cli.failure import Exit, Failure
 from nri_policy.cli.options import form_option, name_of
 from nri_policy.cli.output import print_document, print_drawing
 from nri_policy.cluster.numa.report import NodeFit, node_fits
-from nri_policy.cluster.objects.numa_request import numa_request
 from nri_policy.cluster.objects.pod import Pod, read_pod
 from nri_policy.cluster.offline import open_places
 from nri_policy.cluster.workloads.workload import (
@@ -36,6 +35,7 @@ from nri_policy.cluster.workloads.workload import (
     left_out,
     pod_document,
 )
+from nri_policy.cluster.zones.numa_request import numa_request
 from nri_policy.foundation.wording import counted
 
 _MOST_ROWS = 60

@@ -27,7 +27,6 @@ from nri_policy.cluster.objects.claimed_devices import ClaimedDevices
 from nri_policy.cluster.objects.document import DocumentError
 from nri_policy.cluster.objects.group import PlacementGroup
 from nri_policy.cluster.objects.node import HOSTNAME
-from nri_policy.cluster.objects.numa_node import unknown_policy
 from nri_policy.cluster.objects.priority import PriorityClasses
 from nri_policy.cluster.objects.settings import ClusterSettings, read_levels, read_settings
 from nri_policy.cluster.offline import engine_of, pods_elsewhere
@@ -42,6 +41,7 @@ from nri_policy.cluster.workloads.workload import (
     left_out,
     read_groups,
 )
+from nri_policy.cluster.zones.numa_node import unknown_policy
 from nri_policy.foundation.garbage import collection_paused
 from nri_policy.foundation.wording import counted, did_you_mean, one_line, quoted, some
 from nri_policy.kube.client import Client

@@ -29,8 +29,8 @@ from nri_policy.cluster.objects.metadata import Key
 from nri_policy.cluster.objects.node import ClusterNode
 from nri_policy.cluster.objects.pod import Pod
 from nri_policy.cluster.objects.settings import ClusterSettings
-from nri_policy.cluster.objects.zone import NodeZones
 from nri_policy.cluster.view import ClusterView
+from nri_policy.cluster.zones.zone import NodeZones
 
 
 class ClusterState:

@@ -17,8 +17,8 @@ from nri_policy.cluster.objects.document import Amounts
 from nri_policy.cluster.objects.node import HOSTNAME, ClusterNode
 from nri_policy.cluster.objects.request import Unplaceable
 from nri_policy.cluster.objects.settings import ClusterSettings, Topology
-from nri_policy.cluster.objects.zone import NodeZones
 from nri_policy.cluster.view import ClusterView
+from nri_policy.cluster.zones.zone import NodeZones
 from nri_policy.foundation.wording import quoted
 
 MAX_SPREADS = 8  # trees of label values that are kept; the least recently used goes first

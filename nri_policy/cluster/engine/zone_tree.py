@@ -18,8 +18,8 @@ from nri_policy.cluster.objects.assignment import MAX_COUNT
 from nri_policy.cluster.objects.document import Amounts, with_place
 from nri_policy.cluster.objects.node import HOSTNAME, ClusterNode
 from nri_policy.cluster.objects.settings import Topology
-from nri_policy.cluster.objects.zone import NodeZones, Zone, zones_of
-from nri_policy.cluster.objects.zone_parts import parts_of, whole
+from nri_policy.cluster.zones.zone import NodeZones, Zone, zones_of
+from nri_policy.cluster.zones.zone_parts import parts_of, whole
 from nri_policy.native._counts import Counts
 from nri_policy.native._domains import Mask, Rows
 

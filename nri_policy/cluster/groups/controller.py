@@ -58,11 +58,11 @@ from nri_policy.cluster.objects.metadata import Key
 from nri_policy.cluster.objects.node import ClusterNode
 from nri_policy.cluster.objects.pod import Pod
 from nri_policy.cluster.objects.settings import ClusterSettings
-from nri_policy.cluster.objects.zone import NodeZones
 from nri_policy.cluster.view import ClusterView
 from nri_policy.cluster.workloads.kueue import GROUP_PREFIX
 from nri_policy.cluster.workloads.membership import Job, PodGroup
 from nri_policy.cluster.workloads.replica_kinds import ReplicaOwner
+from nri_policy.cluster.zones.zone import NodeZones
 
 log = logging.getLogger(__name__)
 

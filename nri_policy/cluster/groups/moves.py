@@ -38,10 +38,10 @@ from nri_policy.cluster.objects.budget import Budget
 from nri_policy.cluster.objects.document import PODS, DocumentError
 from nri_policy.cluster.objects.group import GroupStatus, PlacementGroup, PodSet
 from nri_policy.cluster.objects.movable import is_movable
-from nri_policy.cluster.objects.numa_node import aligns_pods
 from nri_policy.cluster.objects.pod import Pod, Template
 from nri_policy.cluster.objects.request import Unit, Unplaceable, units
 from nri_policy.cluster.snapshot import ClusterSnapshot
+from nri_policy.cluster.zones.numa_node import aligns_pods
 
 MOST_MOVES = 10  # by default
 SMALL = 3  # pods of sets that are all tried

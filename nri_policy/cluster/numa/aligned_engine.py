@@ -39,13 +39,13 @@ from nri_policy.cluster.objects.assignment import Assignment
 from nri_policy.cluster.objects.group import GroupStatus, PlacementGroup
 from nri_policy.cluster.objects.metadata import Key
 from nri_policy.cluster.objects.node import HOSTNAME, ClusterNode
-from nri_policy.cluster.objects.numa_node import NODE_TYPE, zone_id
-from nri_policy.cluster.objects.numa_request import NumaRequest, numa_request
 from nri_policy.cluster.objects.pod import Pod, PodSpec
 from nri_policy.cluster.objects.request import Unit, units
 from nri_policy.cluster.objects.settings import ZONE_LEVEL, ClusterSettings
-from nri_policy.cluster.objects.zone import NodeZones
 from nri_policy.cluster.view import ClusterView
+from nri_policy.cluster.zones.numa_node import NODE_TYPE, zone_id
+from nri_policy.cluster.zones.numa_request import NumaRequest, numa_request
+from nri_policy.cluster.zones.zone import NodeZones
 
 _BY_ZONES = "nodes that align pods to one NUMA node count by their zones"
 MAX_TRIES = 10  # to spread pod sets that are in each other's way

@@ -9,9 +9,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from nri_policy.cluster.objects.document import Amounts
-from nri_policy.cluster.objects.numa_node import policy_of, select_zones
-from nri_policy.cluster.objects.numa_request import GUARANTEED, NumaRequest
-from nri_policy.cluster.objects.zone import NodeZones
+from nri_policy.cluster.zones.numa_node import policy_of, select_zones
+from nri_policy.cluster.zones.numa_request import GUARANTEED, NumaRequest
+from nri_policy.cluster.zones.zone import NodeZones
 
 
 def count_equal(report: NodeZones, request: NumaRequest) -> int | None:

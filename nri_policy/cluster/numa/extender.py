@@ -20,8 +20,8 @@ from nri_policy.cluster.numa.promises import ZONE_ANNOTATION, LiveZones
 from nri_policy.cluster.numa.report import rows_of
 from nri_policy.cluster.numa.service_spread import ServiceSpread
 from nri_policy.cluster.objects.document import DocumentError
-from nri_policy.cluster.objects.numa_request import BEST_EFFORT, BURSTABLE, NumaRequest
 from nri_policy.cluster.objects.pod import Pod, read_pod
+from nri_policy.cluster.zones.numa_request import BEST_EFFORT, BURSTABLE, NumaRequest
 from nri_policy.foundation.mismatch import json_problem
 from nri_policy.foundation.wording import quoted
 from nri_policy.native._numa_fit import FITS, UNRESOLVABLE

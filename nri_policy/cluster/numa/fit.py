@@ -10,11 +10,11 @@ from array import array
 from collections import OrderedDict
 from typing import Any
 
-from nri_policy.cluster.objects.numa_node import NumaNodes
-from nri_policy.cluster.objects.numa_request import NumaRequest, numa_request
 from nri_policy.cluster.objects.pod import Pod
 from nri_policy.cluster.objects.settings import ClusterSettings, Extender
 from nri_policy.cluster.snapshot import ClusterSnapshot
+from nri_policy.cluster.zones.numa_node import NumaNodes
+from nri_policy.cluster.zones.numa_request import NumaRequest, numa_request
 from nri_policy.native._numa_fit import (
     CONTAINER,
     FITS,

@@ -14,8 +14,8 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from nri_policy.cluster.objects.document import CPU, Amounts
-from nri_policy.cluster.objects.numa_node import select_zones, zone_name
-from nri_policy.cluster.objects.zone import NodeZones, Zone
+from nri_policy.cluster.zones.numa_node import select_zones, zone_name
+from nri_policy.cluster.zones.zone import NodeZones, Zone
 
 
 class Held(Struct, frozen=True):

@@ -23,12 +23,12 @@ from nri_policy.cluster.numa.shortage import zone_shortage
 from nri_policy.cluster.objects.document import PODS
 from nri_policy.cluster.objects.metadata import Key
 from nri_policy.cluster.objects.node import HOSTNAME, ClusterNode
-from nri_policy.cluster.objects.numa_node import aligns_pods, policy_of
-from nri_policy.cluster.objects.numa_request import NumaRequest
 from nri_policy.cluster.objects.pod import Pod
-from nri_policy.cluster.objects.reported_pods import lists_pods
-from nri_policy.cluster.objects.zone import NodeZones
 from nri_policy.cluster.view import ClusterView
+from nri_policy.cluster.zones.numa_node import aligns_pods, policy_of
+from nri_policy.cluster.zones.numa_request import NumaRequest
+from nri_policy.cluster.zones.reported_pods import lists_pods
+from nri_policy.cluster.zones.zone import NodeZones
 from nri_policy.native._numa_fit import FITS
 
 MAX_REQUESTS = 8  # of which is known how many pods each host takes

@@ -20,11 +20,11 @@ from msgspec import Struct
 from nri_policy.cluster.numa.node_pods import NodePods
 from nri_policy.cluster.numa.promises import LiveZones
 from nri_policy.cluster.objects.document import CPU, Amounts, with_place
-from nri_policy.cluster.objects.numa_node import policy_of, select_zones
-from nri_policy.cluster.objects.numa_request import GUARANTEED, NumaRequest, is_shared
 from nri_policy.cluster.objects.pod import Pod
-from nri_policy.cluster.objects.reported_pods import lacks, lists_pods
-from nri_policy.cluster.objects.zone import NodeZones
+from nri_policy.cluster.zones.numa_node import policy_of, select_zones
+from nri_policy.cluster.zones.numa_request import GUARANTEED, NumaRequest, is_shared
+from nri_policy.cluster.zones.reported_pods import lacks, lists_pods
+from nri_policy.cluster.zones.zone import NodeZones
 from nri_policy.native._numa_fit import FITS, UNRESOLVABLE
 
 _HeldBy = tuple[int | None, Amounts]  # the zone, if it is known, and exact amounts

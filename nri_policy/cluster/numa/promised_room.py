@@ -28,9 +28,9 @@ from nri_policy.cluster.objects.group import GROUP_LABEL, PlacementGroup
 from nri_policy.cluster.objects.metadata import Key
 from nri_policy.cluster.objects.node import HOSTNAME, ClusterNode
 from nri_policy.cluster.objects.pod import Pod
-from nri_policy.cluster.objects.zone import NodeZones
 from nri_policy.cluster.view import ClusterView
 from nri_policy.cluster.workloads.kueue import assigned_group
+from nri_policy.cluster.zones.zone import NodeZones
 
 REASON = "promised to placement groups"  # of a rejected node, in metrics
 

@@ -34,10 +34,12 @@ from nri_policy.cluster.numa.freed_zones import Held, without_pods
 from nri_policy.cluster.objects.document import CPU, Amounts
 from nri_policy.cluster.objects.metadata import Key
 from nri_policy.cluster.objects.node import ClusterNode
-from nri_policy.cluster.objects.numa_node import zone_id, zone_name
-from nri_policy.cluster.objects.numa_request import GUARANTEED, NumaRequest, is_shared, numa_request
 from nri_policy.cluster.objects.pod import Pod
-from nri_policy.cluster.objects.reported_pods import (
+from nri_policy.cluster.objects.settings import Extender
+from nri_policy.cluster.view import ClusterView
+from nri_policy.cluster.zones.numa_node import zone_id, zone_name
+from nri_policy.cluster.zones.numa_request import GUARANTEED, NumaRequest, is_shared, numa_request
+from nri_policy.cluster.zones.reported_pods import (
     BoundPod,
     lacks,
     lists_pods,
@@ -45,9 +47,7 @@ from nri_policy.cluster.objects.reported_pods import (
     reported,
     zones_by_pod,
 )
-from nri_policy.cluster.objects.settings import Extender
-from nri_policy.cluster.objects.zone import NodeZones
-from nri_policy.cluster.view import ClusterView
+from nri_policy.cluster.zones.zone import NodeZones
 from nri_policy.native._numa_fit import CONTAINER, FITS, SIDECAR
 from nri_policy.native._numa_node import NumaNode
 

@@ -15,11 +15,11 @@ from nri_policy.cluster.numa.host_fit import host_reason
 from nri_policy.cluster.numa.promises import LiveZones
 from nri_policy.cluster.numa.shortage import host_shortage, zone_shortage
 from nri_policy.cluster.objects.document import PODS, Amounts
-from nri_policy.cluster.objects.numa_node import zone_name
 from nri_policy.cluster.objects.pod import Pod
 from nri_policy.cluster.objects.settings import ClusterSettings
 from nri_policy.cluster.snapshot import ClusterSnapshot
 from nri_policy.cluster.view import Cluster
+from nri_policy.cluster.zones.numa_node import zone_name
 from nri_policy.native._numa_fit import NO_ZONE
 
 

@@ -6,16 +6,16 @@ from collections.abc import Mapping
 
 from nri_policy.cluster.objects.document import CPU, PODS, Amounts, format_amount
 from nri_policy.cluster.objects.node import ClusterNode
-from nri_policy.cluster.objects.numa_node import select_zones, zone_name
-from nri_policy.cluster.objects.numa_request import (
+from nri_policy.cluster.objects.pod import PodSpec
+from nri_policy.cluster.zones.numa_node import select_zones, zone_name
+from nri_policy.cluster.zones.numa_request import (
     GUARANTEED,
     ON_EVERY_NODE,
     NumaRequest,
     is_of_host,
     is_shared,
 )
-from nri_policy.cluster.objects.pod import PodSpec
-from nri_policy.cluster.objects.zone import NodeZones, Zone
+from nri_policy.cluster.zones.zone import NodeZones, Zone
 from nri_policy.foundation.units import BILLIONTHS
 
 

@@ -20,7 +20,6 @@ from nri_policy.cluster.objects.document import CPU, PODS
 from nri_policy.cluster.objects.matching import selected
 from nri_policy.cluster.objects.metadata import Key
 from nri_policy.cluster.objects.node import HOSTNAME, ClusterNode
-from nri_policy.cluster.objects.numa_request import NumaRequest
 from nri_policy.cluster.objects.pod import Pod, PodSpec
 from nri_policy.cluster.workloads.kueue import (
     POD_SET,
@@ -30,6 +29,7 @@ from nri_policy.cluster.workloads.kueue import (
     with_flavors,
     workload_of,
 )
+from nri_policy.cluster.zones.numa_request import NumaRequest
 from nri_policy.foundation.wording import counted, quoted
 from nri_policy.native._numa_fit import UNRESOLVABLE
 

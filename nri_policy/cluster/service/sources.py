@@ -21,7 +21,6 @@ from nri_policy.cluster.objects.group import read_group
 from nri_policy.cluster.objects.metadata import Key, ObjectMeta
 from nri_policy.cluster.objects.node import read_node
 from nri_policy.cluster.objects.pod import read_pod
-from nri_policy.cluster.objects.zone import read_zones
 from nri_policy.cluster.service.kueue import kueue_sources
 from nri_policy.cluster.service.live_settings import PLACEMENTS, TOPOLOGIES, LiveSettings
 from nri_policy.cluster.service.watch import PODS, ZONES, WatchedKind
@@ -29,6 +28,7 @@ from nri_policy.cluster.view import Cluster
 from nri_policy.cluster.workloads.job_sets import read_led_workers
 from nri_policy.cluster.workloads.membership import POD_GROUP_API, read_job, read_pod_group
 from nri_policy.cluster.workloads.replica_kinds import FOLLOWED, read_owner
+from nri_policy.cluster.zones.zone import read_zones
 from nri_policy.kube.client import NODES, Kind, decode
 
 BUDGETS = Kind(group="policy", plural="poddisruptionbudgets")

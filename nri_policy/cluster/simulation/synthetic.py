@@ -21,9 +21,9 @@ from typing import Any, NamedTuple
 
 from nri_policy.cluster.objects.document import CPU, PODS, Amounts, DocumentError, parse_amounts
 from nri_policy.cluster.objects.node import HOSTNAME
-from nri_policy.cluster.objects.numa_request import MEMORY
 from nri_policy.cluster.objects.settings import KIND
-from nri_policy.cluster.objects.zone import MEMORY_SET
+from nri_policy.cluster.zones.numa_request import MEMORY
+from nri_policy.cluster.zones.zone import MEMORY_SET
 from nri_policy.foundation.units import format_cpu
 from nri_policy.foundation.wording import did_you_mean, quoted
 from nri_policy.settings import API_VERSION

@@ -8,7 +8,7 @@ import pytest
 
 from nri_policy.cluster.numa.promises import CHOSEN_SECONDS
 from nri_policy.cluster.objects.pod import read_pod
-from nri_policy.cluster.objects.zone import read_zones
+from nri_policy.cluster.zones.zone import read_zones
 from tests.support.placement_world import HOSTS, Play
 from tests.support.zone_reports import zone_report
 from tests.unit.cluster.written import HOSTNAME

@@ -14,8 +14,8 @@ from nri_policy.cluster.objects.group import read_group
 from nri_policy.cluster.objects.node import read_node
 from nri_policy.cluster.objects.pod import read_pod
 from nri_policy.cluster.objects.settings import read_settings
-from nri_policy.cluster.objects.zone import NodeZones, Zone, read_zones
 from nri_policy.cluster.view import Cluster
+from nri_policy.cluster.zones.zone import NodeZones, Zone, read_zones
 from tests.unit.cluster.engine.test_preemption import RACK, cluster, engine
 from tests.unit.cluster.test_below_host import zone
 from tests.unit.cluster.written import group, node, pod, pod_set, pod_spec, settings

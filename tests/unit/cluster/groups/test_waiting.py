@@ -18,8 +18,8 @@ from nri_policy.cluster.objects.metadata import Owner
 from nri_policy.cluster.objects.node import read_node
 from nri_policy.cluster.objects.pod import Pod, read_pod
 from nri_policy.cluster.objects.settings import Extender, read_settings
-from nri_policy.cluster.objects.zone import NodeZones, read_zones
 from nri_policy.cluster.view import Cluster
+from nri_policy.cluster.zones.zone import NodeZones, read_zones
 from tests.unit.cluster import written as objects
 from tests.unit.cluster.written import HOSTNAME, Object, group, pod_set, settings
 

@@ -16,7 +16,6 @@ from nri_policy.cluster.numa.workload_places import WorkloadPlaces
 from nri_policy.cluster.objects.node import read_node
 from nri_policy.cluster.objects.pod import Pod, read_pod
 from nri_policy.cluster.objects.settings import Extender
-from nri_policy.cluster.objects.zone import read_zones
 from nri_policy.cluster.view import Cluster
 from nri_policy.cluster.workloads.kueue import (
     KueueWorkload,
@@ -24,6 +23,7 @@ from nri_policy.cluster.workloads.kueue import (
     read_flavor,
     read_workload,
 )
+from nri_policy.cluster.zones.zone import read_zones
 from tests.unit.cluster import written as objects
 from tests.unit.cluster.kueue_objects import (
     CHECK,

@@ -13,11 +13,11 @@ import pytest
 from nri_policy.cluster import offline
 from nri_policy.cluster.numa.fit import NumaFit, common_zone
 from nri_policy.cluster.objects.document import DocumentError
-from nri_policy.cluster.objects.numa_node import policy_of, select_zones
-from nri_policy.cluster.objects.numa_request import qos_class
 from nri_policy.cluster.objects.pod import read_pod
 from nri_policy.cluster.objects.settings import Extender
-from nri_policy.cluster.objects.zone import NodeZones, read_zones
+from nri_policy.cluster.zones.numa_node import policy_of, select_zones
+from nri_policy.cluster.zones.numa_request import qos_class
+from nri_policy.cluster.zones.zone import NodeZones, read_zones
 from nri_policy.native._numa_fit import NO_ZONE
 from tests.support.shared_data import NOT_HERE
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from nri_policy.cluster.numa.freed_zones import Held, without_pods
-from nri_policy.cluster.objects.zone import NodeZones, Zone
+from nri_policy.cluster.zones.zone import NodeZones, Zone
 
 
 def report(*free: int, wide: int = 0) -> NodeZones:

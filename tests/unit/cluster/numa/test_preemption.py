@@ -21,8 +21,8 @@ from nri_policy.cluster.objects.group import read_group
 from nri_policy.cluster.objects.node import read_node
 from nri_policy.cluster.objects.pod import Pod, read_pod
 from nri_policy.cluster.objects.settings import Extender
-from nri_policy.cluster.objects.zone import read_zones
 from nri_policy.cluster.view import Cluster
+from nri_policy.cluster.zones.zone import read_zones
 from nri_policy.nrt.numaplacement import METADATA, VECTOR, encode
 from tests.support.zone_reports import zone_report
 from tests.unit.cluster.written import HOSTNAME, group, node, pod_set

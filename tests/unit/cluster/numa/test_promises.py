@@ -17,8 +17,8 @@ from nri_policy.cluster.numa.promises import (
 from nri_policy.cluster.objects.node import read_node
 from nri_policy.cluster.objects.pod import Pod, read_pod
 from nri_policy.cluster.objects.settings import Extender
-from nri_policy.cluster.objects.zone import read_zones
 from nri_policy.cluster.view import Cluster
+from nri_policy.cluster.zones.zone import read_zones
 from nri_policy.nrt.fingerprint import fingerprint, pod_hash
 
 Object = dict[str, Any]

@@ -8,9 +8,9 @@ import pytest
 
 from nri_policy.cluster.numa.shortage import zone_shortage
 from nri_policy.cluster.objects.node import ClusterNode
-from nri_policy.cluster.objects.numa_request import numa_request
 from nri_policy.cluster.objects.pod import read_pod
-from nri_policy.cluster.objects.zone import NodeZones, read_zones
+from nri_policy.cluster.zones.numa_request import numa_request
+from nri_policy.cluster.zones.zone import NodeZones, read_zones
 from tests.support.zone_reports import zone_report
 
 NODE = ClusterNode("n", {}, {"cpu": 16000, "hugepages-2Mi": 1 << 30, "x/nic": 4, "x/gpu": 4})

@@ -8,7 +8,7 @@ import pytest
 
 from nri_policy.cluster.objects import pod as pods
 from nri_policy.cluster.objects.pod import Pod, read_pod
-from nri_policy.cluster.objects.reported_pods import own_resources
+from nri_policy.cluster.zones.reported_pods import own_resources
 from nri_policy.kube.why import WHY
 from tests.unit.cluster.written import pod_spec
 

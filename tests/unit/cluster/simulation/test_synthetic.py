@@ -8,9 +8,9 @@ import pytest
 
 from nri_policy.cluster.objects.document import DocumentError
 from nri_policy.cluster.objects.settings import read_settings
-from nri_policy.cluster.objects.zone import read_zones
 from nri_policy.cluster.simulation.synthetic import make
 from nri_policy.cluster.snapshot import read_snapshot
+from nri_policy.cluster.zones.zone import read_zones
 from nri_policy.engine.engine import Engine
 from tests.support import nodes
 from tests.support.daemon_report import daemon_report

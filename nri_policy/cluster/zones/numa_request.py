@@ -13,8 +13,8 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from nri_policy.cluster.objects.document import CPU, Amounts
-from nri_policy.cluster.objects.numa_node import ResourceNumbers
 from nri_policy.cluster.objects.pod import PodSpec
+from nri_policy.cluster.zones.numa_node import ResourceNumbers
 from nri_policy.foundation.units import BILLIONTHS
 from nri_policy.native._numa_fit import CONTAINER, INIT, POD, SIDECAR
 from nri_policy.native._numa_request import Request

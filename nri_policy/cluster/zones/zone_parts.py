@@ -10,8 +10,8 @@ from collections.abc import Mapping, Sequence
 
 from nri_policy.cluster.objects.assignment import MAX_COUNT
 from nri_policy.cluster.objects.document import Amounts
-from nri_policy.cluster.objects.numa_node import NODE_TYPE, aligns_pods, select_zones
-from nri_policy.cluster.objects.zone import NodeZones, zone_above
+from nri_policy.cluster.zones.numa_node import NODE_TYPE, aligns_pods, select_zones
+from nri_policy.cluster.zones.zone import NodeZones, zone_above
 
 
 def parts_of(report: NodeZones, kind: str) -> dict[str, list[Amounts]]:

@@ -11,7 +11,7 @@ from collections import Counter
 from collections.abc import Iterable, Mapping
 
 from nri_policy.cluster.objects.document import Amounts
-from nri_policy.cluster.objects.zone import NUMA_NAME, NodeZones, Zone
+from nri_policy.cluster.zones.zone import NUMA_NAME, NodeZones, Zone
 from nri_policy.native._numa_node import MAX_ZONES, Columns, Distances, NumaNode
 
 NODE_TYPE = "Node"

@@ -17,10 +17,10 @@ from msgspec import Struct
 
 from nri_policy.cluster.objects.document import CPU
 from nri_policy.cluster.objects.metadata import Key
-from nri_policy.cluster.objects.numa_node import zone_id
-from nri_policy.cluster.objects.numa_request import GUARANTEED, is_shared, qos_class
 from nri_policy.cluster.objects.pod import PodSpec
-from nri_policy.cluster.objects.zone import NodeZones
+from nri_policy.cluster.zones.numa_node import zone_id
+from nri_policy.cluster.zones.numa_request import GUARANTEED, is_shared, qos_class
+from nri_policy.cluster.zones.zone import NodeZones
 from nri_policy.nrt.fingerprint import (
     EXCLUSIVE,
     FINGERPRINT,
