@@ -27,10 +27,10 @@ from benchmarks.table import additions
 from nri_policy.cluster import offline
 from nri_policy.cluster.engine.engine import Engine
 from nri_policy.cluster.engine.preemption import victims
-from nri_policy.cluster.objects.group import PlacementGroup, PlacementRequest, PodSet
 from nri_policy.cluster.objects.node import HOSTNAME, ClusterNode
 from nri_policy.cluster.objects.pod import Container, PodSpec, Template
 from nri_policy.cluster.objects.settings import ClusterSettings, Topology
+from nri_policy.cluster.requests.group import PlacementGroup, PlacementRequest, PodSet
 from nri_policy.cluster.view import Cluster
 from tests.support import packing_twin as twin
 

@@ -16,8 +16,8 @@ from typing import Any
 import msgspec
 import yaml
 
-from nri_policy.cluster.objects.group import GroupObject
 from nri_policy.cluster.objects.settings import ClusterSettings
+from nri_policy.cluster.requests.group import GroupObject
 from tools.settings_schema import CHART, ROOT, Schema, spec_schema, structural
 
 FOLDER = Path("configs/cluster")

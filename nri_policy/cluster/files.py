@@ -15,9 +15,10 @@ from typing import Any, Literal
 import msgspec
 from msgspec import Raw, Struct, field
 
-from nri_policy.cluster.objects import budget, group, priority, settings
+from nri_policy.cluster.objects import budget, priority, settings
 from nri_policy.cluster.objects.claimed_devices import PLURALS
 from nri_policy.cluster.objects.document import DocumentError
+from nri_policy.cluster.requests import group
 from nri_policy.cluster.workloads import kueue
 from nri_policy.foundation import yamltext
 from nri_policy.foundation.mismatch import JSON_ERRORS, json_problem

@@ -19,10 +19,10 @@ from nri_policy.cluster.engine.changes import COMES_BACK, Change
 from nri_policy.cluster.engine.engine import Engine
 from nri_policy.cluster.engine.room import Room, pods_of
 from nri_policy.cluster.engine.standing import standing, without_reserved
-from nri_policy.cluster.objects.group import PlacementGroup
 from nri_policy.cluster.objects.node import HOSTNAME
-from nri_policy.cluster.objects.request import Unplaceable, units
 from nri_policy.cluster.offline import engine_of
+from nri_policy.cluster.requests.group import PlacementGroup
+from nri_policy.cluster.requests.request import Unplaceable, units
 from nri_policy.cluster.snapshot import ClusterSnapshot
 
 MAX_HOSTS = 256  # of a kind

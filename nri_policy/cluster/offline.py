@@ -33,10 +33,10 @@ from nri_policy.cluster.numa import fit as numa_fit
 from nri_policy.cluster.numa.aligned_engine import AlignedEngine
 from nri_policy.cluster.numa.report import live_zones
 from nri_policy.cluster.objects.document import DocumentError
-from nri_policy.cluster.objects.group import named_group, places_by_pod_set, read_group
 from nri_policy.cluster.objects.metadata import Key
 from nri_policy.cluster.objects.pod import Pod, read_pod
 from nri_policy.cluster.objects.settings import ClusterSettings, read_settings, with_topologies
+from nri_policy.cluster.requests.group import named_group, places_by_pod_set, read_group
 from nri_policy.cluster.snapshot import ClusterSnapshot, read_snapshot
 from nri_policy.cluster.view import Cluster
 from nri_policy.cluster.workloads.kueue import assigned_group, group_of

@@ -12,11 +12,11 @@ from nri_policy.cluster.objects.assignment import check_count
 from nri_policy.cluster.objects.budget import Budget, read_budget
 from nri_policy.cluster.objects.claimed_devices import PLURALS, ClaimedDevices
 from nri_policy.cluster.objects.document import DocumentError, convert, join, plain
-from nri_policy.cluster.objects.group import PlacementGroup, read_group
 from nri_policy.cluster.objects.node import ClusterNode, read_node
 from nri_policy.cluster.objects.pod import Pod, read_pod
 from nri_policy.cluster.objects.priority import PriorityClasses
 from nri_policy.cluster.objects.settings import Topology, read_topology
+from nri_policy.cluster.requests.group import PlacementGroup, read_group
 from nri_policy.cluster.workloads.kueue import KueueWorkload, read_workload
 from nri_policy.cluster.zones.zone import NodeZones, read_zones
 from nri_policy.foundation.wording import quoted

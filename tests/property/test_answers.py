@@ -18,11 +18,11 @@ from nri_policy.cluster.numa.extender import Verbs
 from nri_policy.cluster.numa.promises import LiveZones, size_of
 from nri_policy.cluster.numa.report import node_fits
 from nri_policy.cluster.numa.service_spread import ServiceSpread
-from nri_policy.cluster.objects.group import read_group, write_status
 from nri_policy.cluster.objects.pod import read_pod
-from nri_policy.cluster.objects.request import units
 from nri_policy.cluster.objects.settings import ClusterSettings, read_settings
 from nri_policy.cluster.offline import cluster_of, engine_of
+from nri_policy.cluster.requests.group import read_group, write_status
+from nri_policy.cluster.requests.request import units
 from nri_policy.cluster.service.questions import answer_explain, answer_place
 from nri_policy.cluster.snapshot import ClusterSnapshot, read_snapshot
 from tests.property.seeds import seeds

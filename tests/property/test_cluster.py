@@ -9,16 +9,16 @@ from typing import Any
 import msgspec
 
 from nri_policy.cluster.engine.engine import Engine
-from nri_policy.cluster.objects.group import (
+from nri_policy.cluster.objects.node import HOSTNAME, ClusterNode, Taint
+from nri_policy.cluster.objects.pod import Container, Pod, PodSpec, Template
+from nri_policy.cluster.objects.settings import ClusterSettings, Topology
+from nri_policy.cluster.requests.group import (
     GroupStatus,
     PlacementGroup,
     PlacementRequest,
     PodSet,
     Slice,
 )
-from nri_policy.cluster.objects.node import HOSTNAME, ClusterNode, Taint
-from nri_policy.cluster.objects.pod import Container, Pod, PodSpec, Template
-from nri_policy.cluster.objects.settings import ClusterSettings, Topology
 from nri_policy.cluster.view import Cluster
 from tests.property.seeds import seeds
 

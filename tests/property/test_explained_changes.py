@@ -13,8 +13,8 @@ from nri_policy.cluster.engine.changes import Change
 from nri_policy.cluster.engine.explanation import Explanation
 from nri_policy.cluster.more_hosts import more_hosts
 from nri_policy.cluster.numa.answers import explain_group
-from nri_policy.cluster.objects.group import read_group
 from nri_policy.cluster.objects.settings import read_settings
+from nri_policy.cluster.requests.group import read_group
 from nri_policy.cluster.snapshot import read_snapshot
 from tests.property.seeds import seeds
 from tests.unit.cluster.written import HOSTNAME, Object, amounts, group, node, settings

@@ -16,8 +16,8 @@ from nri_policy.cluster.engine.spread_assignment import by_node
 from nri_policy.cluster.groups.moves import plan_moves
 from nri_policy.cluster.numa.aligned_engine import AlignedEngine
 from nri_policy.cluster.numa.answers import try_groups
-from nri_policy.cluster.objects.group import GroupStatus, PlacementGroup, PlacementRequest, PodSet
 from nri_policy.cluster.objects.pod import Pod
+from nri_policy.cluster.requests.group import GroupStatus, PlacementGroup, PlacementRequest, PodSet
 from nri_policy.cluster.snapshot import ClusterSnapshot
 from nri_policy.cluster.view import Cluster
 from nri_policy.native._packing import pack

@@ -11,10 +11,10 @@ from nri_policy.cluster.groups.members import Members
 from nri_policy.cluster.groups.occupancy import Occupancy
 from nri_policy.cluster.groups.pod_changes import PodChanges
 from nri_policy.cluster.groups.writes import OpenGate
-from nri_policy.cluster.objects.group import read_group
 from nri_policy.cluster.objects.node import read_node
 from nri_policy.cluster.objects.pod import read_pod
 from nri_policy.cluster.objects.settings import ClusterSettings
+from nri_policy.cluster.requests.group import read_group
 from nri_policy.cluster.view import Cluster
 from nri_policy.cluster.workloads.membership import Membership
 from tests.property.seeds import seeds

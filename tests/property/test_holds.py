@@ -11,9 +11,9 @@ from collections.abc import Callable
 from itertools import pairwise
 from typing import Any
 
-from nri_policy.cluster.objects.group import PlacementGroup, hosts_of, read_group
 from nri_policy.cluster.objects.settings import read_settings
 from nri_policy.cluster.offline import cluster_of, engine_of
+from nri_policy.cluster.requests.group import PlacementGroup, hosts_of, read_group
 from nri_policy.cluster.simulation.playback import Simulation
 from nri_policy.cluster.snapshot import read_snapshot
 from tests.property.seeds import seeds

@@ -4,16 +4,16 @@ from __future__ import annotations
 
 import random
 
-from nri_policy.cluster.objects.group import (
+from nri_policy.cluster.objects.metadata import Key
+from nri_policy.cluster.objects.node import HOSTNAME
+from nri_policy.cluster.objects.settings import read_settings
+from nri_policy.cluster.offline import cluster_of, engine_of
+from nri_policy.cluster.requests.group import (
     PlacementGroup,
     PlacementRequest,
     PodSet,
     Slice,
 )
-from nri_policy.cluster.objects.metadata import Key
-from nri_policy.cluster.objects.node import HOSTNAME
-from nri_policy.cluster.objects.settings import read_settings
-from nri_policy.cluster.offline import cluster_of, engine_of
 from nri_policy.cluster.simulation import synthetic
 from nri_policy.cluster.simulation.playback import Simulation
 from nri_policy.cluster.simulation.steps import Step

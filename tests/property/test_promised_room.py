@@ -8,11 +8,11 @@ from collections import Counter
 from nri_policy.cluster.engine.engine import Engine
 from nri_policy.cluster.numa.promised_room import PromisedRoom
 from nri_policy.cluster.objects.document import Amounts
-from nri_policy.cluster.objects.group import PlacementGroup, read_group
 from nri_policy.cluster.objects.metadata import Key
 from nri_policy.cluster.objects.node import read_node
 from nri_policy.cluster.objects.pod import Pod, read_pod
 from nri_policy.cluster.objects.settings import ClusterSettings
+from nri_policy.cluster.requests.group import PlacementGroup, read_group
 from nri_policy.cluster.view import Cluster
 from tests.property.seeds import seeds
 from tests.unit.cluster.written import HOSTNAME, group, node, pod_set, pod_spec

@@ -12,10 +12,10 @@ from nri_policy.cluster.engine.engine import Engine
 from nri_policy.cluster.groups.record import Rank
 from nri_policy.cluster.groups.table import GroupTable
 from nri_policy.cluster.groups.waiting import WaitingGroups, topology_name
-from nri_policy.cluster.objects.group import PlacementGroup, hosts_of, read_group
 from nri_policy.cluster.objects.metadata import Key
 from nri_policy.cluster.objects.node import read_node
 from nri_policy.cluster.objects.settings import read_settings
+from nri_policy.cluster.requests.group import PlacementGroup, hosts_of, read_group
 from nri_policy.cluster.view import Cluster
 from tests.property.seeds import seeds
 from tests.unit.cluster import written as objects

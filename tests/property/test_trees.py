@@ -11,10 +11,10 @@ from nri_policy.cluster.engine.engine import Engine
 from nri_policy.cluster.engine.tree import Tree
 from nri_policy.cluster.numa.aligned_engine import AlignedEngine
 from nri_policy.cluster.numa.promises import LiveZones
-from nri_policy.cluster.objects.group import PlacementGroup, PlacementRequest, PodSet, Slice
 from nri_policy.cluster.objects.node import HOSTNAME, ClusterNode, Taint
 from nri_policy.cluster.objects.pod import Container, Pod, PodSpec, Template
 from nri_policy.cluster.objects.settings import ClusterSettings, Topology
+from nri_policy.cluster.requests.group import PlacementGroup, PlacementRequest, PodSet, Slice
 from nri_policy.cluster.view import Cluster
 from nri_policy.cluster.zones.zone import NodeZones, Zone
 from nri_policy.foundation.units import BILLIONTHS

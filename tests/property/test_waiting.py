@@ -9,16 +9,16 @@ import msgspec
 from nri_policy.cluster.engine.engine import Engine
 from nri_policy.cluster.groups.table import GroupTable
 from nri_policy.cluster.groups.waiting import WaitingGroups
-from nri_policy.cluster.objects.group import (
+from nri_policy.cluster.objects.metadata import Key
+from nri_policy.cluster.objects.node import HOSTNAME, ClusterNode
+from nri_policy.cluster.objects.settings import ClusterSettings, Groups, Topology
+from nri_policy.cluster.requests.group import (
     GroupStatus,
     PlacementGroup,
     PlacementRequest,
     PodSet,
     hosts_of,
 )
-from nri_policy.cluster.objects.metadata import Key
-from nri_policy.cluster.objects.node import HOSTNAME, ClusterNode
-from nri_policy.cluster.objects.settings import ClusterSettings, Groups, Topology
 from nri_policy.cluster.view import Cluster
 from tests.property.seeds import seeds
 from tests.property.test_cluster import template

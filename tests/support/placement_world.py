@@ -21,10 +21,10 @@ from nri_policy.cluster.groups.writes import (
     WriteStatus,
 )
 from nri_policy.cluster.numa.promises import LiveZones
-from nri_policy.cluster.objects.group import PlacementGroup, read_group
 from nri_policy.cluster.objects.node import read_node
 from nri_policy.cluster.objects.pod import read_pod
 from nri_policy.cluster.objects.settings import ClusterSettings, read_settings
+from nri_policy.cluster.requests.group import PlacementGroup, read_group
 from nri_policy.cluster.view import Cluster
 from nri_policy.cluster.workloads.job_sets import read_led_workers
 from nri_policy.cluster.workloads.membership import read_job, read_pod_group

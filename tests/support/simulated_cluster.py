@@ -14,7 +14,7 @@ from collections import Counter, defaultdict
 from pathlib import Path
 from typing import Any
 
-from nri_policy.cluster.objects.group import PlacementGroup, hosts_of, read_group
+from nri_policy.cluster.requests.group import PlacementGroup, hosts_of, read_group
 from tests.support.cluster_api import ClusterAPI, Object, send, status
 from tests.unit.cluster import written as objects
 from tests.unit.cluster.written import HOSTNAME, pod_spec

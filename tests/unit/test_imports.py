@@ -54,7 +54,8 @@ CLUSTER_LAYERS = (
     ("engine",),
     ("view",),
     ("files", "snapshot"),
-    ("workloads", "zones"),
+    ("workloads",),
+    ("requests", "zones"),
     ("objects",),
 )
 

@@ -36,11 +36,11 @@ from nri_policy.cluster.more_hosts import more_hosts
 from nri_policy.cluster.numa.answers import explain_group, notes_of_devices, verdict
 from nri_policy.cluster.objects.assignment import Assignment
 from nri_policy.cluster.objects.document import format_amount
-from nri_policy.cluster.objects.group import PlacementGroup
 from nri_policy.cluster.objects.node import HOSTNAME
 from nri_policy.cluster.objects.priority import PriorityClasses
 from nri_policy.cluster.objects.settings import ZONE_LEVEL
 from nri_policy.cluster.report.tree_report import tree_report
+from nri_policy.cluster.requests.group import PlacementGroup
 from nri_policy.foundation.wording import counted
 from nri_policy.picture.racks import document, legend_of
 from nri_policy.picture.racks_page import Parts, cluster_page

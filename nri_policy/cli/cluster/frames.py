@@ -7,9 +7,9 @@ from collections.abc import Iterator, Sequence
 
 from nri_policy.cli.cluster.picture import cluster_map, group_lines, pods_of
 from nri_policy.cluster.engine.engine import Engine
-from nri_policy.cluster.objects.group import GroupStatus
 from nri_policy.cluster.objects.node import HOSTNAME
 from nri_policy.cluster.report.tree_report import tree_report
+from nri_policy.cluster.requests.group import GroupStatus
 from nri_policy.cluster.simulation.playback import Played
 from nri_policy.picture.racks import Legend, Map, Path, legend_of
 from nri_policy.picture.racks_page import GroupLine, Moment

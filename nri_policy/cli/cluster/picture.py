@@ -7,9 +7,9 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 
 from nri_policy.cli.cluster.amounts import fullest, quantities
 from nri_policy.cluster.engine.message import left_out_text
-from nri_policy.cluster.objects.group import GroupStatus
 from nri_policy.cluster.objects.node import HOSTNAME
 from nri_policy.cluster.report.tree_report import Domain, TreeReport, placed_on_hosts
+from nri_policy.cluster.requests.group import GroupStatus
 from nri_policy.foundation.wording import some
 from nri_policy.picture.racks import Map, Path, Place
 from nri_policy.picture.racks_page import GroupLine

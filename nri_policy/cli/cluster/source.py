@@ -25,11 +25,11 @@ from nri_policy.cluster.files import Files, read_documents
 from nri_policy.cluster.numa.aligned_engine import AlignedEngine
 from nri_policy.cluster.objects.claimed_devices import ClaimedDevices
 from nri_policy.cluster.objects.document import DocumentError
-from nri_policy.cluster.objects.group import PlacementGroup
 from nri_policy.cluster.objects.node import HOSTNAME
 from nri_policy.cluster.objects.priority import PriorityClasses
 from nri_policy.cluster.objects.settings import ClusterSettings, read_levels, read_settings
 from nri_policy.cluster.offline import engine_of, pods_elsewhere
+from nri_policy.cluster.requests.group import PlacementGroup
 from nri_policy.cluster.service.listing import list_cluster
 from nri_policy.cluster.simulation import synthetic
 from nri_policy.cluster.snapshot import ClusterSnapshot, read_snapshot

@@ -22,8 +22,8 @@ from nri_policy.cli.failure import Exit, Failure
 from nri_policy.cli.options import picture_form_option
 from nri_policy.cli.output import print_document, print_drawing, print_page
 from nri_policy.cluster.engine.engine import Engine
-from nri_policy.cluster.objects.group import PlacementGroup
 from nri_policy.cluster.report.tree_report import TreeReport, tree_report
+from nri_policy.cluster.requests.group import PlacementGroup
 from nri_policy.foundation.wording import counted, did_you_mean, quoted, some
 from nri_policy.picture.racks import document, legend_of
 from nri_policy.picture.racks_page import Parts, cluster_page

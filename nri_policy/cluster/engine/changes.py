@@ -12,11 +12,11 @@ from msgspec.structs import replace
 from nri_policy.cluster.engine.bisection import smallest_fitting
 from nri_policy.cluster.engine.engine import Engine
 from nri_policy.cluster.engine.preemption import find_fewest, lower_groups
-from nri_policy.cluster.objects.group import PlacementGroup, PlacementRequest, PodSet
 from nri_policy.cluster.objects.metadata import Key
 from nri_policy.cluster.objects.node import HOSTNAME
 from nri_policy.cluster.objects.pod import Pod
-from nri_policy.cluster.objects.request import Unit
+from nri_policy.cluster.requests.group import PlacementGroup, PlacementRequest, PodSet
+from nri_policy.cluster.requests.request import Unit
 
 MAX_TRIES = 40  # trials of smaller pod counts
 _MAX_COMBINATIONS = 100  # of such numbers of several pod sets

@@ -19,16 +19,16 @@ from nri_policy.cluster.engine.group_usages import NOTHING, Count, GroupUsages
 from nri_policy.cluster.engine.ledger import Ledger
 from nri_policy.cluster.engine.tree import Tree
 from nri_policy.cluster.objects.document import Amounts
-from nri_policy.cluster.objects.group import (
+from nri_policy.cluster.objects.metadata import Key
+from nri_policy.cluster.objects.node import ClusterNode
+from nri_policy.cluster.objects.pod import Pod
+from nri_policy.cluster.objects.settings import ClusterSettings
+from nri_policy.cluster.requests.group import (
     PlacementGroup,
     is_by_host,
     is_lasting,
     named_group,
 )
-from nri_policy.cluster.objects.metadata import Key
-from nri_policy.cluster.objects.node import ClusterNode
-from nri_policy.cluster.objects.pod import Pod
-from nri_policy.cluster.objects.settings import ClusterSettings
 from nri_policy.cluster.view import ClusterView
 from nri_policy.cluster.zones.zone import NodeZones
 

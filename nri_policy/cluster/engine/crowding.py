@@ -18,10 +18,10 @@ from nri_policy.cluster.engine.shape import Path
 from nri_policy.cluster.engine.tree import Tree
 from nri_policy.cluster.engine.usage import nodes_named
 from nri_policy.cluster.objects.assignment import Assignment
-from nri_policy.cluster.objects.group import PlacementGroup
 from nri_policy.cluster.objects.label_selector import selects
-from nri_policy.cluster.objects.request import Unit, Unplaceable, units
-from nri_policy.cluster.objects.topology_spreading import TopologySpreading, selector_of
+from nri_policy.cluster.requests.group import PlacementGroup
+from nri_policy.cluster.requests.request import Unit, Unplaceable, units
+from nri_policy.cluster.requests.topology_spreading import TopologySpreading, selector_of
 from nri_policy.cluster.view import ClusterView
 
 

@@ -14,7 +14,7 @@ from msgspec.structs import replace
 from nri_policy.cluster.engine.placement import Packing, assign, pack_as_wanted
 from nri_policy.cluster.engine.tree import Tree
 from nri_policy.cluster.objects.assignment import Assignment
-from nri_policy.cluster.objects.request import Plan, Unit
+from nri_policy.cluster.requests.request import Plan, Unit
 from nri_policy.native._counts import Counts
 from nri_policy.native._packing import Refusal
 

@@ -32,13 +32,13 @@ from nri_policy.cluster.engine.spread_assignment import (
 )
 from nri_policy.cluster.engine.tree import Tree
 from nri_policy.cluster.objects.assignment import Assignment
-from nri_policy.cluster.objects.group import (
+from nri_policy.cluster.requests.group import (
     GroupStatus,
     PlacementGroup,
     Together,
     is_lasting,
 )
-from nri_policy.cluster.objects.request import (
+from nri_policy.cluster.requests.request import (
     Unit,
     Unplaceable,
     exclusive_of,

@@ -11,8 +11,8 @@ from collections.abc import Iterable
 from nri_policy.cluster.engine.crowding import domains_of
 from nri_policy.cluster.engine.shape import Path
 from nri_policy.cluster.engine.tree import Tree
-from nri_policy.cluster.objects.group import PlacementGroup
-from nri_policy.cluster.objects.request import exclusive_of
+from nri_policy.cluster.requests.group import PlacementGroup
+from nri_policy.cluster.requests.request import exclusive_of
 from nri_policy.cluster.view import ClusterView
 
 

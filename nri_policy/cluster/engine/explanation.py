@@ -18,9 +18,9 @@ from nri_policy.cluster.engine.standing import Standing, standing, without_reser
 from nri_policy.cluster.engine.tree import Tree
 from nri_policy.cluster.objects.assignment import MAX_COUNT
 from nri_policy.cluster.objects.document import Amounts, with_place
-from nri_policy.cluster.objects.group import GroupStatus, PlacementGroup, PlacementRequest
 from nri_policy.cluster.objects.pod import Pod
-from nri_policy.cluster.objects.request import (
+from nri_policy.cluster.requests.group import GroupStatus, PlacementGroup, PlacementRequest
+from nri_policy.cluster.requests.request import (
     Plan,
     Unit,
     Unplaceable,

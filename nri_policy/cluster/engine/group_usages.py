@@ -12,9 +12,9 @@ from typing import Self
 
 from nri_policy.cluster.engine.usage import Usage, in_use
 from nri_policy.cluster.objects.document import Amounts, with_place
-from nri_policy.cluster.objects.group import PlacementGroup, PodSet
 from nri_policy.cluster.objects.metadata import Key
 from nri_policy.cluster.objects.pod import Pod
+from nri_policy.cluster.requests.group import PlacementGroup, PodSet
 from nri_policy.cluster.view import ClusterView
 
 # what assignments use; else of each pod its node, what it uses, and whether it ends by itself

@@ -15,8 +15,8 @@ from nri_policy.cluster.engine.usage import Usage
 from nri_policy.cluster.engine.zone_tree import ZoneTree
 from nri_policy.cluster.objects.document import Amounts
 from nri_policy.cluster.objects.node import HOSTNAME, ClusterNode
-from nri_policy.cluster.objects.request import Unplaceable
 from nri_policy.cluster.objects.settings import ClusterSettings, Topology
+from nri_policy.cluster.requests.request import Unplaceable
 from nri_policy.cluster.view import ClusterView
 from nri_policy.cluster.zones.zone import NodeZones
 from nri_policy.foundation.wording import quoted

@@ -10,8 +10,8 @@ from nri_policy.cluster.engine.shape import Path
 from nri_policy.cluster.engine.tree import Tree
 from nri_policy.cluster.engine.zone_tree import ZoneTree
 from nri_policy.cluster.objects.node import HOSTNAME, ClusterNode
-from nri_policy.cluster.objects.request import Plan, Unit
 from nri_policy.cluster.objects.settings import ZONE_LEVEL, Topology
+from nri_policy.cluster.requests.request import Plan, Unit
 from nri_policy.cluster.view import ClusterView
 from nri_policy.foundation.wording import counted, did_you_mean, some
 from nri_policy.native._counts import Counts

@@ -13,8 +13,8 @@ from nri_policy.cluster.engine.message import no_domains, not_fit
 from nri_policy.cluster.engine.shape import Path
 from nri_policy.cluster.engine.tree import Demand, Tree
 from nri_policy.cluster.objects.assignment import Assignment
-from nri_policy.cluster.objects.request import Plan, Unit, Unplaceable, plan
 from nri_policy.cluster.objects.settings import ClusterSettings
+from nri_policy.cluster.requests.request import Plan, Unit, Unplaceable, plan
 from nri_policy.native._counts import Counts
 from nri_policy.native._packing import Places, Refusal, pack
 

@@ -48,15 +48,16 @@ from nri_policy.cluster.engine.tree import Tree
 from nri_policy.cluster.engine.usage import Usage, usages_of
 from nri_policy.cluster.objects.assignment import Assignment
 from nri_policy.cluster.objects.document import Amounts, DocumentError, join
-from nri_policy.cluster.objects.group import (
+from nri_policy.cluster.objects.metadata import Key
+from nri_policy.cluster.objects.pod import Pod
+from nri_policy.cluster.objects.settings import ZONE_LEVEL, Topology
+from nri_policy.cluster.requests.group import (
     GroupStatus,
     PlacementGroup,
     PlacementRequest,
     PodSet,
 )
-from nri_policy.cluster.objects.metadata import Key
-from nri_policy.cluster.objects.pod import Pod
-from nri_policy.cluster.objects.request import (
+from nri_policy.cluster.requests.request import (
     Unit,
     Unplaceable,
     asks,
@@ -67,8 +68,7 @@ from nri_policy.cluster.objects.request import (
     requested,
     spread_labels,
 )
-from nri_policy.cluster.objects.settings import ZONE_LEVEL, Topology
-from nri_policy.cluster.objects.spread_preferences import read_preferences
+from nri_policy.cluster.requests.spread_preferences import read_preferences
 
 MAX_NEAR = 16  # most domains tried near other pod sets
 

@@ -12,7 +12,7 @@ from itertools import permutations
 
 from msgspec.structs import replace
 
-from nri_policy.cluster.objects.request import Unit
+from nri_policy.cluster.requests.request import Unit
 
 MAX_PERMUTED = 4  # units of which all orders are tried
 

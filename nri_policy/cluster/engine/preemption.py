@@ -12,8 +12,8 @@ from itertools import chain, combinations, islice
 from typing import Generic, TypeVar
 
 from nri_policy.cluster.engine.engine import Engine
-from nri_policy.cluster.objects.group import PlacementGroup
 from nri_policy.cluster.objects.metadata import Key
+from nri_policy.cluster.requests.group import PlacementGroup
 
 MAX_TRIES = 100  # trials of smaller sets of victims
 

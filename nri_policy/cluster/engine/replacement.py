@@ -19,10 +19,10 @@ from nri_policy.cluster.engine.placement import Limits, assignment, search
 from nri_policy.cluster.engine.shape import Path
 from nri_policy.cluster.engine.tree import Demand, Tree
 from nri_policy.cluster.objects.assignment import Assignment, Placed
-from nri_policy.cluster.objects.group import GroupStatus, PlacementRequest, PodSet
 from nri_policy.cluster.objects.node import HOSTNAME
-from nri_policy.cluster.objects.request import Unit, Unplaceable, asks, plan
 from nri_policy.cluster.objects.settings import ClusterSettings
+from nri_policy.cluster.requests.group import GroupStatus, PlacementRequest, PodSet
+from nri_policy.cluster.requests.request import Unit, Unplaceable, asks, plan
 
 _NO_NODE = ""  # name of additional pods beside failed nodes
 

@@ -28,22 +28,22 @@ from nri_policy.cluster.engine.replacement import host_of_place
 from nri_policy.cluster.engine.room import Room
 from nri_policy.cluster.engine.usage import nodes_named
 from nri_policy.cluster.objects.document import DocumentError, format_amount
-from nri_policy.cluster.objects.group import (
+from nri_policy.cluster.objects.metadata import Key
+from nri_policy.cluster.objects.node import HOSTNAME, ClusterNode
+from nri_policy.cluster.objects.settings import ZONE_LEVEL
+from nri_policy.cluster.requests.group import (
     GroupStatus,
     PlacementGroup,
     PlacementRequest,
     is_lasting,
 )
-from nri_policy.cluster.objects.metadata import Key
-from nri_policy.cluster.objects.node import HOSTNAME, ClusterNode
-from nri_policy.cluster.objects.request import (
+from nri_policy.cluster.requests.request import (
     Unit,
     Unplaceable,
     exclusive_of,
     together_of,
     units,
 )
-from nri_policy.cluster.objects.settings import ZONE_LEVEL
 from nri_policy.foundation.wording import counted
 
 MAX_HELD = 1000  # requests on hosts of which it is remembered whether they hold them

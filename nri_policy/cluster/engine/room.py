@@ -10,9 +10,9 @@ from nri_policy.cluster.engine.placement import count
 from nri_policy.cluster.engine.tree import Tree
 from nri_policy.cluster.engine.zone_tree import ZoneTree
 from nri_policy.cluster.objects.document import Amounts, with_place
-from nri_policy.cluster.objects.group import PlacementGroup
 from nri_policy.cluster.objects.node import HOSTNAME
-from nri_policy.cluster.objects.request import (
+from nri_policy.cluster.requests.group import PlacementGroup
+from nri_policy.cluster.requests.request import (
     Unit,
     Unplaceable,
     asks,

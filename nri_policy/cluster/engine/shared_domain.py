@@ -11,7 +11,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from nri_policy.cluster.engine.domain_search import Room
 from nri_policy.cluster.engine.shape import Path
 from nri_policy.cluster.objects.document import Amounts, with_place
-from nri_policy.cluster.objects.request import Unit
+from nri_policy.cluster.requests.request import Unit
 from nri_policy.native._counts import rank
 
 MAX_FULLEST = 16  # that are tried before the emptiest ones

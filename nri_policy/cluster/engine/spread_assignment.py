@@ -18,9 +18,9 @@ from nri_policy.cluster.engine.placement import Packing
 from nri_policy.cluster.engine.replacement import leaf_kept
 from nri_policy.cluster.engine.tree import Tree
 from nri_policy.cluster.objects.assignment import Assignment, Placed
-from nri_policy.cluster.objects.group import GroupStatus, PlacementRequest, PodSet
 from nri_policy.cluster.objects.node import HOSTNAME, ClusterNode
-from nri_policy.cluster.objects.request import Unit, Unplaceable
+from nri_policy.cluster.requests.group import GroupStatus, PlacementRequest, PodSet
+from nri_policy.cluster.requests.request import Unit, Unplaceable
 from nri_policy.cluster.view import ClusterView
 
 

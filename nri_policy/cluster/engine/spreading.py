@@ -20,11 +20,11 @@ from nri_policy.cluster.engine.filter import Filter, Filters
 from nri_policy.cluster.engine.tree import Tree
 from nri_policy.cluster.objects.assignment import MAX_COUNT
 from nri_policy.cluster.objects.document import Amounts, with_place
-from nri_policy.cluster.objects.group import PlacementRequest, PodSet
 from nri_policy.cluster.objects.matching import Toleration
 from nri_policy.cluster.objects.node import HOSTNAME, ClusterNode
 from nri_policy.cluster.objects.pod import PodSpec
-from nri_policy.cluster.objects.spread_preferences import Preference
+from nri_policy.cluster.requests.group import PlacementRequest, PodSet
+from nri_policy.cluster.requests.spread_preferences import Preference
 from nri_policy.foundation.wording import counted
 from nri_policy.native._counts import Counts
 from nri_policy.native._domains import Domains, Mask, Rows, Vector

@@ -8,7 +8,7 @@ from msgspec import Struct
 
 from nri_policy.cluster.engine.engine import Engine
 from nri_policy.cluster.engine.room import count_fitting, pods_of
-from nri_policy.cluster.objects.group import PlacementGroup
+from nri_policy.cluster.requests.group import PlacementGroup
 
 _Engine = TypeVar("_Engine", bound=Engine)
 

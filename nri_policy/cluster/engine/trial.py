@@ -11,9 +11,9 @@ from msgspec import Struct
 from nri_policy.cluster.engine.engine import Engine
 from nri_policy.cluster.engine.tree import Tree
 from nri_policy.cluster.objects.document import DocumentError
-from nri_policy.cluster.objects.group import GroupStatus, PlacementGroup
 from nri_policy.cluster.objects.metadata import Key
 from nri_policy.cluster.objects.node import HOSTNAME
+from nri_policy.cluster.requests.group import GroupStatus, PlacementGroup
 from nri_policy.foundation.wording import did_you_mean, quoted, some
 
 

@@ -9,10 +9,10 @@ from msgspec import Struct, field
 
 from nri_policy.cluster.objects.assignment import Assignment
 from nri_policy.cluster.objects.document import Amounts
-from nri_policy.cluster.objects.group import PlacementGroup
 from nri_policy.cluster.objects.node import HOSTNAME
 from nri_policy.cluster.objects.pod import Pod
 from nri_policy.cluster.objects.settings import ZONE_LEVEL
+from nri_policy.cluster.requests.group import PlacementGroup
 from nri_policy.cluster.view import ClusterView
 
 POD_SET_LABEL = "placement.nri/pod-set"

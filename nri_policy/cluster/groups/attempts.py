@@ -29,7 +29,9 @@ from nri_policy.cluster.groups.writes import NODE_FAILED, Notice, Write, WriteSt
 from nri_policy.cluster.numa.promises import REPORT_SECONDS, LiveZones
 from nri_policy.cluster.numa.service_spread import RecentFailures
 from nri_policy.cluster.objects.document import DocumentError
-from nri_policy.cluster.objects.group import (
+from nri_policy.cluster.objects.metadata import Key
+from nri_policy.cluster.objects.pod import Pod
+from nri_policy.cluster.requests.group import (
     GROUP_LABEL,
     Condition,
     GroupStatus,
@@ -37,8 +39,6 @@ from nri_policy.cluster.objects.group import (
     PlacementGroup,
     hosts_of,
 )
-from nri_policy.cluster.objects.metadata import Key
-from nri_policy.cluster.objects.pod import Pod
 from nri_policy.foundation.units import format_time
 from nri_policy.foundation.wording import counted
 

@@ -23,9 +23,9 @@ from msgspec.structs import replace
 
 from nri_policy.cluster.groups.gates import places_of
 from nri_policy.cluster.groups.gathering import Member
-from nri_policy.cluster.objects.group import GroupStatus, PlacementGroup
 from nri_policy.cluster.objects.metadata import Key
 from nri_policy.cluster.objects.node import ClusterNode
+from nri_policy.cluster.requests.group import GroupStatus, PlacementGroup
 from nri_policy.cluster.workloads.membership import Job, owning_job
 
 

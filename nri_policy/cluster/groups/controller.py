@@ -47,17 +47,17 @@ from nri_policy.cluster.groups.writes import (
 )
 from nri_policy.cluster.numa.aligned_engine import AlignedEngine
 from nri_policy.cluster.numa.promises import LiveZones
-from nri_policy.cluster.objects.group import (
+from nri_policy.cluster.objects.metadata import Key
+from nri_policy.cluster.objects.node import ClusterNode
+from nri_policy.cluster.objects.pod import Pod
+from nri_policy.cluster.objects.settings import ClusterSettings
+from nri_policy.cluster.requests.group import (
     Condition,
     GroupStatus,
     PlacementGroup,
     PodSet,
     disagreement,
 )
-from nri_policy.cluster.objects.metadata import Key
-from nri_policy.cluster.objects.node import ClusterNode
-from nri_policy.cluster.objects.pod import Pod
-from nri_policy.cluster.objects.settings import ClusterSettings
 from nri_policy.cluster.view import ClusterView
 from nri_policy.cluster.workloads.kueue import GROUP_PREFIX
 from nri_policy.cluster.workloads.membership import Job, PodGroup

@@ -16,11 +16,11 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from nri_policy.cluster.groups.gathering import Member
-from nri_policy.cluster.objects.annotations import ZONE
 from nri_policy.cluster.objects.assignment import Assignment
 from nri_policy.cluster.objects.node import HOSTNAME, ClusterNode
 from nri_policy.cluster.objects.pod import Pod
 from nri_policy.cluster.objects.settings import ZONE_LEVEL
+from nri_policy.cluster.requests.annotations import ZONE
 
 Place = tuple[str, ...]  # values of an assignment's levels
 

@@ -12,12 +12,12 @@ from collections.abc import Collection, Iterable, Sequence
 import msgspec
 from msgspec import Struct
 
-from nri_policy.cluster.objects.annotations import is_together, read_together, request_of
 from nri_policy.cluster.objects.document import DocumentError
-from nri_policy.cluster.objects.group import PlacementGroup, PlacementRequest, PodSet, Together
 from nri_policy.cluster.objects.metadata import Key
 from nri_policy.cluster.objects.pod import Pod, PodSpec, template_of
-from nri_policy.cluster.objects.request import only_together
+from nri_policy.cluster.requests.annotations import is_together, read_together, request_of
+from nri_policy.cluster.requests.group import PlacementGroup, PlacementRequest, PodSet, Together
+from nri_policy.cluster.requests.request import only_together
 from nri_policy.cluster.workloads.membership import Membership
 from nri_policy.foundation.wording import counted, quoted
 

@@ -14,7 +14,7 @@ from prometheus_client.core import (
     Metric,
 )
 
-from nri_policy.cluster.objects.group import State
+from nri_policy.cluster.requests.group import State
 
 _BOUNDS = (0.1, 0.5, 1.0, 5.0, 15.0, 60.0, 300.0, 900.0, 3600.0, 14400.0)  # seconds
 _PREFIX = "nri_policy_cluster_"

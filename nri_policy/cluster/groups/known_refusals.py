@@ -13,10 +13,10 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from nri_policy.cluster.engine.engine import Engine
-from nri_policy.cluster.objects.group import PlacementGroup
 from nri_policy.cluster.objects.metadata import Key
-from nri_policy.cluster.objects.request import Unit, exclusive_of, together_of, units
 from nri_policy.cluster.objects.settings import ZONE_LEVEL
+from nri_policy.cluster.requests.group import PlacementGroup
+from nri_policy.cluster.requests.request import Unit, exclusive_of, together_of, units
 
 MAX_KNOWN = 10_000  # groups and requests; then all are tried again
 

@@ -20,9 +20,9 @@ from nri_policy.cluster.groups.record import IDLE, NO_FAILURE, PodRecord, PodSta
 from nri_policy.cluster.groups.unbound_pods import is_unbound
 from nri_policy.cluster.groups.writes import OpenGate, pod_of
 from nri_policy.cluster.objects.document import DocumentError
-from nri_policy.cluster.objects.group import PlacementGroup, PodSet
 from nri_policy.cluster.objects.metadata import Key
 from nri_policy.cluster.objects.pod import Pod
+from nri_policy.cluster.requests.group import PlacementGroup, PodSet
 from nri_policy.cluster.workloads.membership import (
     Job,
     Made,

@@ -36,10 +36,10 @@ from nri_policy.cluster.numa.host_fit import host_reason
 from nri_policy.cluster.numa.promises import LiveZones
 from nri_policy.cluster.objects.budget import Budget
 from nri_policy.cluster.objects.document import PODS, DocumentError
-from nri_policy.cluster.objects.group import GroupStatus, PlacementGroup, PodSet
-from nri_policy.cluster.objects.movable import is_movable
 from nri_policy.cluster.objects.pod import Pod, Template
-from nri_policy.cluster.objects.request import Unit, Unplaceable, units
+from nri_policy.cluster.requests.group import GroupStatus, PlacementGroup, PodSet
+from nri_policy.cluster.requests.movable import is_movable
+from nri_policy.cluster.requests.request import Unit, Unplaceable, units
 from nri_policy.cluster.snapshot import ClusterSnapshot
 from nri_policy.cluster.zones.numa_node import aligns_pods
 

@@ -17,16 +17,16 @@ from nri_policy.cluster.groups.gates import without_place
 from nri_policy.cluster.groups.gathering import Incomplete, check_complete, pod_set_names
 from nri_policy.cluster.groups.members import Members
 from nri_policy.cluster.objects.document import DocumentError
-from nri_policy.cluster.objects.group import (
+from nri_policy.cluster.objects.metadata import Key
+from nri_policy.cluster.objects.node import HOSTNAME
+from nri_policy.cluster.objects.pod import Pod
+from nri_policy.cluster.requests.group import (
     GROUP_LABEL,
     GroupStatus,
     PlacementGroup,
     hosts_of,
     places_by_pod_set,
 )
-from nri_policy.cluster.objects.metadata import Key
-from nri_policy.cluster.objects.node import HOSTNAME
-from nri_policy.cluster.objects.pod import Pod
 from nri_policy.cluster.workloads.kueue import assigned_group
 
 

@@ -24,9 +24,9 @@ from nri_policy.cluster.groups.writes import (
     OpenGate,
     Write,
 )
-from nri_policy.cluster.objects.group import GROUP_LABEL, PlacementGroup, hosts_of
 from nri_policy.cluster.objects.metadata import Key
 from nri_policy.cluster.objects.node import HOSTNAME
+from nri_policy.cluster.requests.group import GROUP_LABEL, PlacementGroup, hosts_of
 from nri_policy.foundation.wording import quoted
 
 

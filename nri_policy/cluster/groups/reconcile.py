@@ -45,14 +45,14 @@ from nri_policy.cluster.groups.writes import (
 )
 from nri_policy.cluster.objects.constraints import describe
 from nri_policy.cluster.objects.document import DocumentError
-from nri_policy.cluster.objects.group import (
+from nri_policy.cluster.objects.metadata import Key, Owner
+from nri_policy.cluster.requests.group import (
     Condition,
     GroupStatus,
     PlacementGroup,
     hosts_of,
     places_by_pod_set,
 )
-from nri_policy.cluster.objects.metadata import Key, Owner
 from nri_policy.foundation.wording import counted
 
 

@@ -15,8 +15,8 @@ from msgspec import Struct
 from nri_policy.cluster.engine.reservation import Occupants
 from nri_policy.cluster.groups.gathering import Member
 from nri_policy.cluster.groups.writes import CreateGroup, GroupWrite, OpenGate, PodWrite
-from nri_policy.cluster.objects.group import PlacementGroup
 from nri_policy.cluster.objects.pod import Pod
+from nri_policy.cluster.requests.group import PlacementGroup
 from nri_policy.foundation.backoff import backoff
 
 _pause = partial(backoff, least=0.5, most=30.0, chance=lambda: 1.0)  # seconds

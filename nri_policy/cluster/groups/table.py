@@ -14,8 +14,8 @@ from typing import Any, TypeVar
 from msgspec.structs import replace
 
 from nri_policy.cluster.groups.record import Group, Place, Reservation, SeenGroup
-from nri_policy.cluster.objects.group import hosts_of
 from nri_policy.cluster.objects.metadata import Key
+from nri_policy.cluster.requests.group import hosts_of
 
 Of = TypeVar("Of")
 _UNKNOWN = Group()

@@ -12,8 +12,8 @@ from math import inf
 from msgspec import Struct
 
 from nri_policy.cluster.groups.record import PodRecord
-from nri_policy.cluster.objects.group import GROUP_LABEL
 from nri_policy.cluster.objects.pod import Pod
+from nri_policy.cluster.requests.group import GROUP_LABEL
 
 UNBOUND_SECONDS = 30.0
 NOT_BOUND = "PodsNotBound"  # condition of a group, and reason of what happens to its pods

@@ -25,15 +25,15 @@ from nri_policy.cluster.groups.known_refusals import KnownRefusals
 from nri_policy.cluster.groups.queue import MAX_PAUSE, Queue
 from nri_policy.cluster.groups.record import NONE, Rank, Reservation
 from nri_policy.cluster.groups.table import GroupTable
-from nri_policy.cluster.objects.group import (
+from nri_policy.cluster.objects.metadata import Key
+from nri_policy.cluster.objects.pod import Pod
+from nri_policy.cluster.requests.group import (
     GROUP_LABEL,
     GroupStatus,
     PlacementGroup,
     PlacementRequest,
 )
-from nri_policy.cluster.objects.metadata import Key
-from nri_policy.cluster.objects.pod import Pod
-from nri_policy.cluster.objects.request import spread_labels
+from nri_policy.cluster.requests.request import spread_labels
 from nri_policy.foundation.wording import counted
 
 RECONSIDER = 60.0  # seconds until other hosts may take the place of those set aside

@@ -13,7 +13,9 @@ from msgspec import Struct
 
 from nri_policy.cluster.groups.gates import Opening
 from nri_policy.cluster.objects.document import CPU, Amounts
-from nri_policy.cluster.objects.group import (
+from nri_policy.cluster.objects.metadata import Key, Owner
+from nri_policy.cluster.objects.pod import Container, Pod, PodSpec
+from nri_policy.cluster.requests.group import (
     API_VERSION,
     GROUP_LABEL,
     KIND,
@@ -23,8 +25,6 @@ from nri_policy.cluster.objects.group import (
     PodSet,
     write_status,
 )
-from nri_policy.cluster.objects.metadata import Key, Owner
-from nri_policy.cluster.objects.pod import Container, Pod, PodSpec
 
 NODE_FAILED = "NodeFailed"  # reason of what happens to a group's pods
 

@@ -36,12 +36,12 @@ from nri_policy.cluster.numa.host_zones import (
 from nri_policy.cluster.numa.promises import LiveZones
 from nri_policy.cluster.numa.zone_refusal import Refusals, describe, refusal
 from nri_policy.cluster.objects.assignment import Assignment
-from nri_policy.cluster.objects.group import GroupStatus, PlacementGroup
 from nri_policy.cluster.objects.metadata import Key
 from nri_policy.cluster.objects.node import HOSTNAME, ClusterNode
 from nri_policy.cluster.objects.pod import Pod, PodSpec
-from nri_policy.cluster.objects.request import Unit, units
 from nri_policy.cluster.objects.settings import ZONE_LEVEL, ClusterSettings
+from nri_policy.cluster.requests.group import GroupStatus, PlacementGroup
+from nri_policy.cluster.requests.request import Unit, units
 from nri_policy.cluster.view import ClusterView
 from nri_policy.cluster.zones.numa_node import NODE_TYPE, zone_id
 from nri_policy.cluster.zones.numa_request import NumaRequest, numa_request

@@ -18,10 +18,10 @@ from nri_policy.cluster.engine.trial import TriedGroup, take_in, tree_of_hosts
 from nri_policy.cluster.numa.aligned_engine import AlignedEngine
 from nri_policy.cluster.objects.claimed_devices import ClaimedDevices
 from nri_policy.cluster.objects.constraints import describe
-from nri_policy.cluster.objects.group import GroupStatus, PlacementGroup, PodSet
 from nri_policy.cluster.objects.pod import Pod
-from nri_policy.cluster.objects.request import named_levels, requested, spread_labels
-from nri_policy.cluster.objects.spread_preferences import read_preferences
+from nri_policy.cluster.requests.group import GroupStatus, PlacementGroup, PodSet
+from nri_policy.cluster.requests.request import named_levels, requested, spread_labels
+from nri_policy.cluster.requests.spread_preferences import read_preferences
 from nri_policy.foundation.wording import counted, did_you_mean, quoted
 
 _HINT = '"cluster fit" shows which zones of each node take one of its pods'

@@ -24,10 +24,10 @@ from msgspec import Struct
 
 from nri_policy.cluster.numa.promises import CHOSEN_SECONDS
 from nri_policy.cluster.objects.document import CPU, Amounts, format_amount, is_bytes, with_place
-from nri_policy.cluster.objects.group import GROUP_LABEL, PlacementGroup
 from nri_policy.cluster.objects.metadata import Key
 from nri_policy.cluster.objects.node import HOSTNAME, ClusterNode
 from nri_policy.cluster.objects.pod import Pod
+from nri_policy.cluster.requests.group import GROUP_LABEL, PlacementGroup
 from nri_policy.cluster.view import ClusterView
 from nri_policy.cluster.workloads.kueue import assigned_group
 from nri_policy.cluster.zones.zone import NodeZones

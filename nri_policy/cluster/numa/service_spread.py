@@ -17,12 +17,12 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from fractions import Fraction
 from typing import Generic, TypeVar
 
-from nri_policy.cluster.objects.annotations import MAX_PER_HOST, SPREAD_OVER, read_request
 from nri_policy.cluster.objects.document import DocumentError
-from nri_policy.cluster.objects.group import GROUP_LABEL, PlacementRequest
 from nri_policy.cluster.objects.metadata import Key
 from nri_policy.cluster.objects.pod import Pod
-from nri_policy.cluster.objects.spread_preferences import Preference, read_preferences
+from nri_policy.cluster.requests.annotations import MAX_PER_HOST, SPREAD_OVER, read_request
+from nri_policy.cluster.requests.group import GROUP_LABEL, PlacementRequest
+from nri_policy.cluster.requests.spread_preferences import Preference, read_preferences
 from nri_policy.cluster.view import ClusterView
 
 PROMISE_SECONDS = 30.0

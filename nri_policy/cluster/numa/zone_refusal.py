@@ -8,8 +8,8 @@ from msgspec import Struct
 
 from nri_policy.cluster.numa.host_zones import Refused
 from nri_policy.cluster.objects.assignment import Assignment
-from nri_policy.cluster.objects.group import Condition, GroupStatus
 from nri_policy.cluster.objects.node import HOSTNAME
+from nri_policy.cluster.requests.group import Condition, GroupStatus
 from nri_policy.foundation.wording import counted
 
 ZONES_REFUSE = "ZonesRefuse"  # the condition of a group that only zones are in the way of

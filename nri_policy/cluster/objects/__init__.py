@@ -1,1 +1,6 @@
-"""The objects of a cluster as its side sees them: nodes, pods, zones, groups, settings."""
+"""Objects that stand for themselves: nodes, pods, budgets, priorities, settings.
+
+Owns the reading of plain values into typed documents, whose errors name the path, and Kubernetes'
+rules for one pod and one node: matching, tolerations, effective requests. It must not know groups,
+zones or workloads: the rooms above read these.
+"""

@@ -7,8 +7,8 @@ from collections.abc import Iterable
 
 from msgspec import Struct
 
-from nri_policy.cluster.objects.group import GROUP_LABEL, PlacementGroup, State
 from nri_policy.cluster.objects.pod import Pod
+from nri_policy.cluster.requests.group import GROUP_LABEL, PlacementGroup, State
 
 _ORDER: dict[State, int] = {
     "Degraded": 0,

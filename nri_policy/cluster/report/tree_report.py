@@ -12,8 +12,8 @@ from nri_policy.cluster.engine.message import by_reason
 from nri_policy.cluster.engine.tree import Tree
 from nri_policy.cluster.engine.zone_tree import ZoneTree
 from nri_policy.cluster.objects.document import Amounts
-from nri_policy.cluster.objects.group import GroupStatus
 from nri_policy.cluster.objects.node import HOSTNAME
+from nri_policy.cluster.requests.group import GroupStatus
 
 
 class Domain(Struct, frozen=True):

@@ -17,10 +17,10 @@ from nri_policy.cluster.numa.service_spread import ServiceSpread
 from nri_policy.cluster.numa.workload_places import WorkloadPlaces
 from nri_policy.cluster.objects.budget import read_budget
 from nri_policy.cluster.objects.document import convert
-from nri_policy.cluster.objects.group import read_group
 from nri_policy.cluster.objects.metadata import Key, ObjectMeta
 from nri_policy.cluster.objects.node import read_node
 from nri_policy.cluster.objects.pod import read_pod
+from nri_policy.cluster.requests.group import read_group
 from nri_policy.cluster.service.kueue import kueue_sources
 from nri_policy.cluster.service.live_settings import PLACEMENTS, TOPOLOGIES, LiveSettings
 from nri_policy.cluster.service.watch import PODS, ZONES, WatchedKind

@@ -29,7 +29,7 @@ from nri_policy.cluster.groups.writes import (
     WriteSpec,
     WriteStatus,
 )
-from nri_policy.cluster.objects.group import API_VERSION, KIND
+from nri_policy.cluster.requests.group import API_VERSION, KIND
 from nri_policy.cluster.service.sources import GROUPS
 from nri_policy.cluster.service.watch import PODS
 from nri_policy.foundation.backoff import backoff

@@ -10,8 +10,8 @@ from math import ceil
 from msgspec import Struct
 
 from nri_policy.cluster.objects.document import PODS, Amounts
-from nri_policy.cluster.objects.group import PlacementGroup, hosts_of
 from nri_policy.cluster.objects.node import HOSTNAME, ClusterNode
+from nri_policy.cluster.requests.group import PlacementGroup, hosts_of
 
 POINTS = 200  # of a time line
 

@@ -24,16 +24,16 @@ from nri_policy.cluster.groups.waiting import WaitingGroups, topology_name
 from nri_policy.cluster.numa.answers import notes_of
 from nri_policy.cluster.objects.assignment import MAX_COUNT, Assignment, Placed, check_count
 from nri_policy.cluster.objects.document import Amounts, DocumentError, join
-from nri_policy.cluster.objects.group import (
+from nri_policy.cluster.objects.metadata import Key
+from nri_policy.cluster.objects.priority import PriorityClasses
+from nri_policy.cluster.requests.group import (
     GroupStatus,
     PlacementGroup,
     State,
     hosts_of,
     places_by_pod_set,
 )
-from nri_policy.cluster.objects.metadata import Key
-from nri_policy.cluster.objects.priority import PriorityClasses
-from nri_policy.cluster.objects.request import units
+from nri_policy.cluster.requests.request import units
 from nri_policy.cluster.simulation.figures import Figures, Recorder, amounts_of
 from nri_policy.cluster.simulation.steps import Expected, Step
 from nri_policy.cluster.simulation.synthetic_jobs import Job

@@ -7,7 +7,7 @@ from typing import Any, get_args
 from msgspec import Struct
 
 from nri_policy.cluster.objects.document import DocumentError, convert, join
-from nri_policy.cluster.objects.group import State
+from nri_policy.cluster.requests.group import State
 from nri_policy.foundation.units import parse_duration
 from nri_policy.foundation.wording import quoted
 

@@ -26,10 +26,10 @@ from math import log2
 from msgspec import Struct
 
 from nri_policy.cluster.objects.document import Amounts, DocumentError, parse_amounts
-from nri_policy.cluster.objects.group import PlacementGroup, PlacementRequest, PodSet, Slice
 from nri_policy.cluster.objects.matching import Toleration
 from nri_policy.cluster.objects.node import ClusterNode
 from nri_policy.cluster.objects.pod import Container, PodSpec, Template
+from nri_policy.cluster.requests.group import PlacementGroup, PlacementRequest, PodSet, Slice
 from nri_policy.foundation.units import parse_duration
 from nri_policy.foundation.wording import quoted
 

@@ -16,14 +16,14 @@ from typing import Any
 import msgspec
 from msgspec import Struct
 
-from nri_policy.cluster.objects.annotations import (
+from nri_policy.cluster.objects.document import DocumentError, convert, join
+from nri_policy.cluster.objects.metadata import Identity, Key
+from nri_policy.cluster.requests.annotations import (
     JOBSET_EXCLUSIVE,
     LWS_EXCLUSIVE,
     LWS_SUBGROUP_EXCLUSIVE,
 )
-from nri_policy.cluster.objects.document import DocumentError, convert, join
-from nri_policy.cluster.objects.group import PlacementGroup, PlacementRequest, PodSet
-from nri_policy.cluster.objects.metadata import Identity, Key
+from nri_policy.cluster.requests.group import PlacementGroup, PlacementRequest, PodSet
 from nri_policy.cluster.workloads.membership import LEADER, LEADER_EXCLUDED, WORKERS, sub_group
 from nri_policy.cluster.workloads.pod_sets import make_group, make_pod_set
 from nri_policy.manifests.workloads import TemplatedSpec, count_parallel

@@ -14,10 +14,10 @@ from msgspec.structs import replace
 
 from nri_policy.cluster.objects.assignment import Assignment, Placed, check_count, from_host
 from nri_policy.cluster.objects.document import DocumentError, convert, join
-from nri_policy.cluster.objects.group import GROUP_LABEL, GroupStatus, PlacementGroup, PodSet
 from nri_policy.cluster.objects.matching import Toleration
 from nri_policy.cluster.objects.metadata import Identity, Key
 from nri_policy.cluster.objects.pod import Pod, Template, read_template
+from nri_policy.cluster.requests.group import GROUP_LABEL, GroupStatus, PlacementGroup, PodSet
 
 API = ("kueue.x-k8s.io", "v1beta2")
 KIND = "Workload"

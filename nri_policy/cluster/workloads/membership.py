@@ -27,7 +27,11 @@ from hashlib import sha256
 
 from msgspec import Struct, field
 
-from nri_policy.cluster.objects.annotations import (
+from nri_policy.cluster.objects.assignment import MAX_COUNT
+from nri_policy.cluster.objects.document import DocumentError, convert, join
+from nri_policy.cluster.objects.metadata import Identity, Key, ObjectMeta, Owner
+from nri_policy.cluster.objects.pod import Pod
+from nri_policy.cluster.requests.annotations import (
     GROUP,
     GROUP_SIZE,
     JOBSET_EXCLUSIVE,
@@ -39,10 +43,6 @@ from nri_policy.cluster.objects.annotations import (
     POD_SET,
     read_size,
 )
-from nri_policy.cluster.objects.assignment import MAX_COUNT
-from nri_policy.cluster.objects.document import DocumentError, convert, join
-from nri_policy.cluster.objects.metadata import Identity, Key, ObjectMeta, Owner
-from nri_policy.cluster.objects.pod import Pod
 from nri_policy.cluster.workloads.replica_kinds import REPLICA_INDEX, ReplicaOwner, pod_set_of
 from nri_policy.foundation.wording import quoted
 

@@ -6,12 +6,12 @@ from collections.abc import Iterable
 
 import msgspec
 
-from nri_policy.cluster.objects.annotations import request_of
 from nri_policy.cluster.objects.assignment import MAX_COUNT
 from nri_policy.cluster.objects.document import DocumentError, join
-from nri_policy.cluster.objects.group import PlacementGroup, PodSet
 from nri_policy.cluster.objects.metadata import Identity
 from nri_policy.cluster.objects.pod import read_template
+from nri_policy.cluster.requests.annotations import request_of
+from nri_policy.cluster.requests.group import PlacementGroup, PodSet
 from nri_policy.manifests.fields import mistyped
 
 

@@ -26,8 +26,14 @@ from typing import Any
 import msgspec
 from msgspec import Struct
 
-from nri_policy.cluster.objects import group as placement
-from nri_policy.cluster.objects.annotations import (
+from nri_policy.cluster.objects.assignment import MAX_COUNT
+from nri_policy.cluster.objects.claimed_devices import CLAIM, TEMPLATE, ClaimedDevices
+from nri_policy.cluster.objects.document import DocumentError, convert, join
+from nri_policy.cluster.objects.metadata import Identity, Key
+from nri_policy.cluster.objects.pod import Pod, read_pod, template_of
+from nri_policy.cluster.objects.priority import PRIORITY_CLASS, PriorityClasses
+from nri_policy.cluster.requests import group as placement
+from nri_policy.cluster.requests.annotations import (
     GROUP,
     JOBSET_EXCLUSIVE,
     LWS_SUBGROUP_EXCLUSIVE,
@@ -37,14 +43,8 @@ from nri_policy.cluster.objects.annotations import (
     read_size,
     request_of,
 )
-from nri_policy.cluster.objects.assignment import MAX_COUNT
-from nri_policy.cluster.objects.claimed_devices import CLAIM, TEMPLATE, ClaimedDevices
-from nri_policy.cluster.objects.document import DocumentError, convert, join
-from nri_policy.cluster.objects.group import PlacementGroup, PodSet, read_group
-from nri_policy.cluster.objects.metadata import Identity, Key
-from nri_policy.cluster.objects.pod import Pod, read_pod, template_of
-from nri_policy.cluster.objects.priority import PRIORITY_CLASS, PriorityClasses
-from nri_policy.cluster.objects.request import units
+from nri_policy.cluster.requests.group import PlacementGroup, PodSet, read_group
+from nri_policy.cluster.requests.request import units
 from nri_policy.cluster.workloads.job_sets import MAIN, read_job_set, read_leader_workers
 from nri_policy.cluster.workloads.membership import (
     JOBSET,

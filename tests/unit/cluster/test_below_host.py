@@ -9,9 +9,9 @@ import pytest
 
 from nri_policy.cluster import offline
 from nri_policy.cluster.engine.engine import Engine as ClusterEngine
-from nri_policy.cluster.objects.group import read_group
 from nri_policy.cluster.objects.node import read_node
 from nri_policy.cluster.objects.settings import read_settings
+from nri_policy.cluster.requests.group import read_group
 from nri_policy.cluster.simulation import synthetic
 from nri_policy.cluster.view import Cluster
 from nri_policy.cluster.zones.zone import read_zones

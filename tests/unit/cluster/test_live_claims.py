@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from nri_policy.cluster.groups.writes import WriteSpec, WriteStatus
-from nri_policy.cluster.objects.group import GroupStatus, PlacementRequest
+from nri_policy.cluster.requests.group import GroupStatus, PlacementRequest
 from tests.support.placement_world import GATE, OTHER, Object, Play
 from tests.unit.cluster.written import HOSTNAME, pod_spec
 

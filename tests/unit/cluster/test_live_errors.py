@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 
 from nri_policy.cluster.groups.writes import CreateGroup, Notice, OpenGate, Write
-from nri_policy.cluster.objects.group import GroupStatus, PlacementGroup
+from nri_policy.cluster.requests.group import GroupStatus, PlacementGroup
 from nri_policy.cluster.workloads.membership import MAX_NAME, object_name
 from tests.support.placement_world import CPUS, OTHER, Play
 from tests.unit.cluster.numa.test_extender import replica

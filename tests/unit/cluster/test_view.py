@@ -7,9 +7,9 @@ from typing import Any
 import pytest
 
 from nri_policy.cluster.engine.engine import Engine
-from nri_policy.cluster.objects.group import read_group
 from nri_policy.cluster.objects.node import ClusterNode, read_node
 from nri_policy.cluster.objects.settings import read_settings
+from nri_policy.cluster.requests.group import read_group
 from nri_policy.cluster.view import Cluster
 from nri_policy.cluster.zones.zone import NodeZones, read_zones
 from tests.unit.cluster.written import HOSTNAME, group, node, pod_set, settings

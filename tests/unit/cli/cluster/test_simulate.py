@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from nri_policy.cluster.objects.group import PlacementGroup, hosts_of
+from nri_policy.cluster.requests.group import PlacementGroup, hosts_of
 from tests.unit.cli.test_cluster_questions import RACK, job, run, write
 from tests.unit.cluster.written import group, node, pod_set
 

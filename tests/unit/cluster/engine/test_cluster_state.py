@@ -10,10 +10,10 @@ import pytest
 
 from nri_policy.cluster.engine.engine import Engine
 from nri_policy.cluster.engine.usage import in_use
-from nri_policy.cluster.objects.group import read_group
 from nri_policy.cluster.objects.node import read_node
 from nri_policy.cluster.objects.pod import read_pod
 from nri_policy.cluster.objects.settings import read_settings
+from nri_policy.cluster.requests.group import read_group
 from nri_policy.cluster.view import Cluster
 from nri_policy.cluster.zones.zone import NodeZones, Zone, read_zones
 from tests.unit.cluster.engine.test_preemption import RACK, cluster, engine

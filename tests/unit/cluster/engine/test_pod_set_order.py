@@ -10,10 +10,10 @@ from nri_policy.cluster import offline
 from nri_policy.cluster.engine import domain_search
 from nri_policy.cluster.engine.engine import Engine
 from nri_policy.cluster.engine.pod_set_order import Orders
-from nri_policy.cluster.objects.group import PodSet, read_group
 from nri_policy.cluster.objects.pod import PodSpec, Template
-from nri_policy.cluster.objects.request import Unit
 from nri_policy.cluster.objects.settings import read_settings
+from nri_policy.cluster.requests.group import PodSet, read_group
+from nri_policy.cluster.requests.request import Unit
 from nri_policy.cluster.snapshot import read_snapshot
 from tests.unit.cluster.written import HOSTNAME, Object, group, node, placed, pod_set, settings
 

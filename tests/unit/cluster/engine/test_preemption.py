@@ -6,10 +6,10 @@ import msgspec
 
 from nri_policy.cluster.engine.engine import Engine
 from nri_policy.cluster.engine.preemption import victims
-from nri_policy.cluster.objects.group import read_group
 from nri_policy.cluster.objects.node import read_node
 from nri_policy.cluster.objects.pod import read_pod
 from nri_policy.cluster.objects.settings import read_settings
+from nri_policy.cluster.requests.group import read_group
 from nri_policy.cluster.view import Cluster
 from nri_policy.cluster.zones.zone import read_zones
 from tests.unit.cluster.test_below_host import zone

@@ -15,10 +15,10 @@ import pytest
 from nri_policy.cluster import offline
 from nri_policy.cluster.engine.engine import Engine
 from nri_policy.cluster.objects.document import DocumentError
-from nri_policy.cluster.objects.group import read_group
 from nri_policy.cluster.objects.node import HOSTNAME
 from nri_policy.cluster.objects.settings import ClusterSettings, Topology
-from nri_policy.cluster.objects.spread_preferences import Preference, read_preferences
+from nri_policy.cluster.requests.group import read_group
+from nri_policy.cluster.requests.spread_preferences import Preference, read_preferences
 from nri_policy.cluster.snapshot import read_snapshot
 from nri_policy.cluster.view import Cluster
 from tests.support import spreading_twin as twin

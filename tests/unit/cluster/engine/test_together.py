@@ -9,7 +9,7 @@ import pytest
 from nri_policy.cluster import offline
 from nri_policy.cluster.groups.writes import CreateGroup
 from nri_policy.cluster.objects.document import DocumentError
-from nri_policy.cluster.objects.group import read_group
+from nri_policy.cluster.requests.group import read_group
 from tests.unit.cluster.written import HOSTNAME, Object, group, node, placed, pod_set, settings
 
 RACK = "example.com/rack"

@@ -8,9 +8,9 @@ import pytest
 
 from nri_policy.cluster.groups.controller import Controller
 from nri_policy.cluster.numa.promises import LiveZones
-from nri_policy.cluster.objects.group import read_group
 from nri_policy.cluster.objects.pod import Pod, read_pod
 from nri_policy.cluster.objects.settings import read_settings
+from nri_policy.cluster.requests.group import read_group
 from nri_policy.cluster.view import Cluster
 from tests.support.placement_world import GATE, OTHER, Play
 from tests.unit.cluster.written import HOSTNAME, group, pod, pod_set, pod_spec, settings

@@ -9,8 +9,8 @@ import pytest
 from nri_policy.cluster.groups.gathering import Incomplete, Member, gather, pod_set_names
 from nri_policy.cluster.groups.writes import CreateGroup
 from nri_policy.cluster.objects.document import DocumentError
-from nri_policy.cluster.objects.group import Together, read_group
 from nri_policy.cluster.objects.pod import Pod, read_pod
+from nri_policy.cluster.requests.group import Together, read_group
 from nri_policy.cluster.workloads.membership import Job, Made, membership, owning_job, read_job
 from tests.unit.cluster.written import HOSTNAME, Object, pod_spec
 

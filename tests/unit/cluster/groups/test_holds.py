@@ -8,8 +8,8 @@ import pytest
 from msgspec.structs import replace
 
 from nri_policy.cluster.groups.queue import MAX_PAUSE, PAUSE
-from nri_policy.cluster.objects.group import PlacementGroup, read_group
 from nri_policy.cluster.objects.pod import read_pod
+from nri_policy.cluster.requests.group import PlacementGroup, read_group
 from tests.unit.cluster import written as objects
 from tests.unit.cluster.groups.test_waiting import TIMEOUT, Racks, full, rack
 from tests.unit.cluster.written import Object, group, pod_set

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from nri_policy.cluster.objects.group import GroupStatus
 from nri_policy.cluster.objects.metadata import Key
+from nri_policy.cluster.requests.group import GroupStatus
 from tests.unit.cluster.groups.test_waiting import RACK, TIMEOUT, Racks, rack
 from tests.unit.cluster.written import pod_set
 

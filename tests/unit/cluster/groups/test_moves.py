@@ -9,9 +9,9 @@ import pytest
 
 from nri_policy.cluster.groups.moves import MovePlan, _Search, plan_moves
 from nri_policy.cluster.objects.document import DocumentError
-from nri_policy.cluster.objects.group import read_group
 from nri_policy.cluster.objects.settings import read_settings
 from nri_policy.cluster.offline import engine_of
+from nri_policy.cluster.requests.group import read_group
 from nri_policy.cluster.snapshot import read_snapshot
 from tests.support.zone_reports import zone_report
 from tests.unit.cluster.written import HOSTNAME, group, node, pod_set, pod_spec, settings

@@ -5,10 +5,10 @@ from __future__ import annotations
 from nri_policy.cluster.engine.engine import Engine
 from nri_policy.cluster.groups.members import Members
 from nri_policy.cluster.groups.occupancy import Occupancy
-from nri_policy.cluster.objects.group import read_group
 from nri_policy.cluster.objects.node import read_node
 from nri_policy.cluster.objects.pod import read_pod
 from nri_policy.cluster.objects.settings import read_settings
+from nri_policy.cluster.requests.group import read_group
 from nri_policy.cluster.view import Cluster
 from tests.unit.cluster.written import HOSTNAME, group, node, pod, pod_set, settings
 

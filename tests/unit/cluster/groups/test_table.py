@@ -7,7 +7,7 @@ import pytest
 from nri_policy.cluster.groups.record import NO_FAILURE, Group, SeenGroup
 from nri_policy.cluster.groups.table import GroupTable
 from nri_policy.cluster.groups.writes import CreateGroup, WriteStatus
-from nri_policy.cluster.objects.group import PlacementGroup, read_group
+from nri_policy.cluster.requests.group import PlacementGroup, read_group
 from tests.unit.cluster.written import HOSTNAME, group, pod_set
 
 KEY = ("default", "g")

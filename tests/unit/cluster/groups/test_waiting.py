@@ -13,11 +13,11 @@ from nri_policy.cluster.groups.waiting import WaitingGroups
 from nri_policy.cluster.numa.extender import Verbs
 from nri_policy.cluster.numa.promises import LiveZones
 from nri_policy.cluster.numa.service_spread import ServiceSpread
-from nri_policy.cluster.objects.group import GroupStatus, PlacementGroup, read_group
 from nri_policy.cluster.objects.metadata import Owner
 from nri_policy.cluster.objects.node import read_node
 from nri_policy.cluster.objects.pod import Pod, read_pod
 from nri_policy.cluster.objects.settings import Extender, read_settings
+from nri_policy.cluster.requests.group import GroupStatus, PlacementGroup, read_group
 from nri_policy.cluster.view import Cluster
 from nri_policy.cluster.zones.zone import NodeZones, read_zones
 from tests.unit.cluster import written as objects

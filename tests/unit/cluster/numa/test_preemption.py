@@ -17,10 +17,10 @@ from nri_policy.cluster.numa.promised_room import PromisedRoom
 from nri_policy.cluster.numa.promises import LiveZones
 from nri_policy.cluster.numa.service_spread import ServiceSpread
 from nri_policy.cluster.objects.budget import Budget
-from nri_policy.cluster.objects.group import read_group
 from nri_policy.cluster.objects.node import read_node
 from nri_policy.cluster.objects.pod import Pod, read_pod
 from nri_policy.cluster.objects.settings import Extender
+from nri_policy.cluster.requests.group import read_group
 from nri_policy.cluster.view import Cluster
 from nri_policy.cluster.zones.zone import read_zones
 from nri_policy.nrt.numaplacement import METADATA, VECTOR, encode

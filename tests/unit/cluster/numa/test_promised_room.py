@@ -12,10 +12,10 @@ from nri_policy.cluster.numa.extender import Binding, Verbs
 from nri_policy.cluster.numa.promised_room import REASON, PromisedRoom
 from nri_policy.cluster.numa.promises import CHOSEN_SECONDS, LiveZones
 from nri_policy.cluster.numa.service_spread import ServiceSpread
-from nri_policy.cluster.objects.group import read_group
 from nri_policy.cluster.objects.node import read_node
 from nri_policy.cluster.objects.pod import Pod, read_pod
 from nri_policy.cluster.objects.settings import ClusterSettings, Extender
+from nri_policy.cluster.requests.group import read_group
 from nri_policy.cluster.view import Cluster
 from tests.unit.cluster.written import HOSTNAME, Object, group, node, pod_set, pod_spec
 

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from nri_policy.cluster.objects.assignment import MAX_PLAIN, Assignment, Placed, restore, store
 from nri_policy.cluster.objects.document import DocumentError
-from nri_policy.cluster.objects.group import GroupStatus, PlacementGroup, read_group, write_status
+from nri_policy.cluster.requests.group import GroupStatus, PlacementGroup, read_group, write_status
 from tests.unit.cluster import written as objects
 from tests.unit.cluster.written import HOSTNAME
 

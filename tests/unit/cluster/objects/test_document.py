@@ -8,9 +8,9 @@ from typing import Any
 import pytest
 
 from nri_policy.cluster.objects.document import DocumentError, parse_supply
-from nri_policy.cluster.objects.group import read_group
 from nri_policy.cluster.objects.pod import read_pod
 from nri_policy.cluster.objects.settings import read_settings
+from nri_policy.cluster.requests.group import read_group
 from nri_policy.cluster.simulation.steps import read_steps
 from nri_policy.cluster.snapshot import read_snapshot
 

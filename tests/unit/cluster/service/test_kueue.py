@@ -13,7 +13,7 @@ import pytest
 from nri_policy.cluster import offline
 from nri_policy.cluster.engine.engine import Engine
 from nri_policy.cluster.files import Files
-from nri_policy.cluster.objects.group import read_group
+from nri_policy.cluster.requests.group import read_group
 from nri_policy.cluster.service.kueue import OF_KUEUE
 from tests.support.cluster_api import ClusterAPI
 from tests.support.zone_reports import zone_report

@@ -5,9 +5,9 @@ from __future__ import annotations
 import random
 from typing import Any
 
-from nri_policy.cluster.objects.group import hosts_of
 from nri_policy.cluster.objects.settings import read_settings
 from nri_policy.cluster.offline import cluster_of, engine_of
+from nri_policy.cluster.requests.group import hosts_of
 from nri_policy.cluster.simulation.playback import Simulation
 from nri_policy.cluster.simulation.steps import Step
 from nri_policy.cluster.snapshot import read_snapshot

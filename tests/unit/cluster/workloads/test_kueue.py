@@ -8,7 +8,7 @@ import pytest
 
 from nri_policy.cluster.objects.assignment import Placed
 from nri_policy.cluster.objects.document import DocumentError
-from nri_policy.cluster.objects.group import GroupStatus
+from nri_policy.cluster.requests.group import GroupStatus
 from nri_policy.cluster.workloads.kueue import group_of, read_check, read_flavor, read_workload
 from tests.unit.cluster.kueue_objects import admission_check, flavor, pod_set, workload
 

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from nri_policy.cluster.objects.document import DocumentError
-from nri_policy.cluster.objects.group import PlacementGroup
+from nri_policy.cluster.requests.group import PlacementGroup
 from nri_policy.cluster.workloads.workload import read_groups
 from tests.unit.cluster.written import pod_spec
 

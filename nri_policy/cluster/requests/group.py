@@ -19,7 +19,7 @@ from nri_policy.cluster.objects.document import DocumentError, convert, join
 from nri_policy.cluster.objects.metadata import ObjectMeta
 from nri_policy.cluster.objects.node import HOSTNAME
 from nri_policy.cluster.objects.pod import Pod, PodSpec, Template, read_template
-from nri_policy.cluster.objects.topology_spreading import TopologySpreading
+from nri_policy.cluster.requests.topology_spreading import TopologySpreading
 from nri_policy.foundation.wording import counted, quoted
 
 API_VERSION = "placement.nri/v1alpha1"

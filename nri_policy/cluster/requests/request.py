@@ -16,7 +16,11 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 import msgspec
 from msgspec import Struct, field
 
-from nri_policy.cluster.objects.annotations import (
+from nri_policy.cluster.objects.assignment import MAX_COUNT
+from nri_policy.cluster.objects.document import DocumentError, join
+from nri_policy.cluster.objects.node import HOSTNAME
+from nri_policy.cluster.objects.settings import ClusterSettings
+from nri_policy.cluster.requests.annotations import (
     MAX_LAYERS,
     exclusive_level,
     is_together,
@@ -24,19 +28,15 @@ from nri_policy.cluster.objects.annotations import (
     request_of,
     with_constraints,
 )
-from nri_policy.cluster.objects.assignment import MAX_COUNT
-from nri_policy.cluster.objects.document import DocumentError, join
-from nri_policy.cluster.objects.group import (
+from nri_policy.cluster.requests.group import (
     PlacementGroup,
     PlacementRequest,
     PodSet,
     Slice,
     Together,
 )
-from nri_policy.cluster.objects.node import HOSTNAME
-from nri_policy.cluster.objects.settings import ClusterSettings
-from nri_policy.cluster.objects.spread_preferences import read_preferences
-from nri_policy.cluster.objects.topology_spreading import check_topology_spreading
+from nri_policy.cluster.requests.spread_preferences import read_preferences
+from nri_policy.cluster.requests.topology_spreading import check_topology_spreading
 from nri_policy.foundation.wording import quoted
 
 _COARSE = ("topology.kubernetes.io/region", "topology.kubernetes.io/zone")

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from nri_policy.cluster.objects.annotations import read_request, read_size
 from nri_policy.cluster.objects.document import DocumentError
-from nri_policy.cluster.objects.group import PlacementRequest, Slice, read_group
-from nri_policy.cluster.objects.request import units
+from nri_policy.cluster.requests.annotations import read_request, read_size
+from nri_policy.cluster.requests.group import PlacementRequest, Slice, read_group
+from nri_policy.cluster.requests.request import units
 
 K = "kueue.x-k8s.io/podset-"
 P = "metadata.annotations"
