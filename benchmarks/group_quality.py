@@ -14,8 +14,8 @@ from itertools import combinations
 from typing import Any
 
 from nri_policy.cluster import offline
-from nri_policy.cluster.groups.moves import plan_moves
 from nri_policy.cluster.objects.settings import read_settings
+from nri_policy.cluster.planning.moves import plan_moves
 from nri_policy.cluster.requests.group import read_group
 from nri_policy.cluster.simulation import synthetic
 from nri_policy.cluster.snapshot import read_snapshot

@@ -21,12 +21,12 @@ adapters around it. It knows nothing of the node's engine, and nothing of the no
 from __future__ import annotations
 
 from nri_policy.cluster.engine.engine import Engine
-from nri_policy.cluster.engine.explanation import Explanation, explain
 from nri_policy.cluster.engine.tree import Tree
 from nri_policy.cluster.objects.document import DocumentError
 from nri_policy.cluster.objects.node import ClusterNode, read_node
 from nri_policy.cluster.objects.pod import Pod, read_pod
 from nri_policy.cluster.objects.settings import ClusterSettings, Topology, read_settings
+from nri_policy.cluster.planning.explanation import Explanation, explain
 from nri_policy.cluster.requests.group import GroupStatus, PlacementGroup, read_group
 from nri_policy.cluster.snapshot import ClusterSnapshot, read_snapshot
 from nri_policy.cluster.view import Cluster, ClusterView

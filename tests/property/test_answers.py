@@ -10,10 +10,7 @@ import msgspec
 
 from nri_policy.cluster.engine.engine import Engine
 from nri_policy.cluster.engine.room import Room
-from nri_policy.cluster.engine.trial import TriedGroup
-from nri_policy.cluster.groups.moves import plan_moves
 from nri_policy.cluster.numa.aligned_engine import AlignedEngine
-from nri_policy.cluster.numa.answers import explain_group, try_groups
 from nri_policy.cluster.numa.extender import Verbs
 from nri_policy.cluster.numa.promises import LiveZones, size_of
 from nri_policy.cluster.numa.report import node_fits
@@ -21,6 +18,9 @@ from nri_policy.cluster.numa.service_spread import ServiceSpread
 from nri_policy.cluster.objects.pod import read_pod
 from nri_policy.cluster.objects.settings import ClusterSettings, read_settings
 from nri_policy.cluster.offline import cluster_of, engine_of
+from nri_policy.cluster.planning.answers import explain_group, try_groups
+from nri_policy.cluster.planning.moves import plan_moves
+from nri_policy.cluster.planning.trial import TriedGroup
 from nri_policy.cluster.requests.group import read_group, write_status
 from nri_policy.cluster.requests.request import units
 from nri_policy.cluster.service.questions import answer_explain, answer_place

@@ -9,11 +9,11 @@ from itertools import combinations, islice, product
 from typing import Any
 
 from nri_policy.cluster import offline
-from nri_policy.cluster.engine.changes import Change
-from nri_policy.cluster.engine.explanation import Explanation
-from nri_policy.cluster.more_hosts import more_hosts
-from nri_policy.cluster.numa.answers import explain_group
 from nri_policy.cluster.objects.settings import read_settings
+from nri_policy.cluster.planning.answers import explain_group
+from nri_policy.cluster.planning.changes import Change
+from nri_policy.cluster.planning.explanation import Explanation
+from nri_policy.cluster.planning.more_hosts import more_hosts
 from nri_policy.cluster.requests.group import read_group
 from nri_policy.cluster.snapshot import read_snapshot
 from tests.property.seeds import seeds

@@ -10,13 +10,13 @@ import msgspec
 import pytest
 
 from nri_policy.cluster.engine.engine import Engine
-from nri_policy.cluster.engine.explanation import explain
 from nri_policy.cluster.engine.preemption import victims
 from nri_policy.cluster.engine.spread_assignment import by_node
-from nri_policy.cluster.groups.moves import plan_moves
 from nri_policy.cluster.numa.aligned_engine import AlignedEngine
-from nri_policy.cluster.numa.answers import try_groups
 from nri_policy.cluster.objects.pod import Pod
+from nri_policy.cluster.planning.answers import try_groups
+from nri_policy.cluster.planning.explanation import explain
+from nri_policy.cluster.planning.moves import plan_moves
 from nri_policy.cluster.requests.group import GroupStatus, PlacementGroup, PlacementRequest, PodSet
 from nri_policy.cluster.snapshot import ClusterSnapshot
 from nri_policy.cluster.view import Cluster

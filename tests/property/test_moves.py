@@ -7,12 +7,12 @@ from collections import Counter
 from itertools import combinations
 from typing import Any
 
-from nri_policy.cluster.groups.moves import MovePlan, plan_moves
 from nri_policy.cluster.numa.host_fit import host_reason
 from nri_policy.cluster.objects.document import PODS
 from nri_policy.cluster.objects.pod import Pod
 from nri_policy.cluster.objects.settings import ClusterSettings, read_settings
 from nri_policy.cluster.offline import engine_of
+from nri_policy.cluster.planning.moves import MovePlan, plan_moves
 from nri_policy.cluster.requests.group import PlacementGroup, hosts_of, read_group
 from nri_policy.cluster.snapshot import ClusterSnapshot, read_snapshot
 from tests.property.seeds import seeds

@@ -49,6 +49,8 @@ LAYERS = (
 # The rooms of the cluster side, in the same way; what is in none of them knows them all.
 CLUSTER_LAYERS = (
     ("service", "simulation", "report"),
+    ("planning",),
+    ("offline",),
     ("groups",),
     ("numa",),
     ("engine",),

@@ -27,18 +27,18 @@ from nri_policy.cli.cluster.tree import topology_of
 from nri_policy.cli.options import picture_form_option
 from nri_policy.cli.output import print_document, print_drawing, print_page
 from nri_policy.cli.terminal.fitting import Columns
-from nri_policy.cluster.engine.changes import Change
 from nri_policy.cluster.engine.engine import Engine
-from nri_policy.cluster.engine.explanation import Explanation, PodSetExplanation
-from nri_policy.cluster.engine.standing import Standing
-from nri_policy.cluster.groups.moves import movable_pods
-from nri_policy.cluster.more_hosts import more_hosts
-from nri_policy.cluster.numa.answers import explain_group, notes_of_devices, verdict
 from nri_policy.cluster.objects.assignment import Assignment
 from nri_policy.cluster.objects.document import format_amount
 from nri_policy.cluster.objects.node import HOSTNAME
 from nri_policy.cluster.objects.priority import PriorityClasses
 from nri_policy.cluster.objects.settings import ZONE_LEVEL
+from nri_policy.cluster.planning.answers import explain_group, notes_of_devices, verdict
+from nri_policy.cluster.planning.changes import Change
+from nri_policy.cluster.planning.explanation import Explanation, PodSetExplanation
+from nri_policy.cluster.planning.more_hosts import more_hosts
+from nri_policy.cluster.planning.moves import movable_pods
+from nri_policy.cluster.planning.standing import Standing
 from nri_policy.cluster.report.tree_report import tree_report
 from nri_policy.cluster.requests.group import PlacementGroup
 from nri_policy.foundation.wording import counted

@@ -18,14 +18,14 @@ from msgspec import Struct
 
 from nri_policy.cluster.engine.engine import Engine
 from nri_policy.cluster.engine.preemption import victims
-from nri_policy.cluster.engine.trial import find_group, fold
 from nri_policy.cluster.groups.table import GroupTable
 from nri_policy.cluster.groups.waiting import WaitingGroups, topology_name
-from nri_policy.cluster.numa.answers import notes_of
 from nri_policy.cluster.objects.assignment import MAX_COUNT, Assignment, Placed, check_count
 from nri_policy.cluster.objects.document import Amounts, DocumentError, join
 from nri_policy.cluster.objects.metadata import Key
 from nri_policy.cluster.objects.priority import PriorityClasses
+from nri_policy.cluster.planning.answers import notes_of
+from nri_policy.cluster.planning.trial import find_group, fold
 from nri_policy.cluster.requests.group import (
     GroupStatus,
     PlacementGroup,

@@ -9,12 +9,12 @@ from typing import Any
 
 import pytest
 
-from nri_policy.cluster.numa.answers import explain_group
 from nri_policy.cluster.numa.extender import BadRequestError
 from nri_policy.cluster.numa.promises import LiveZones
 from nri_policy.cluster.objects.pod import read_pod
 from nri_policy.cluster.objects.settings import read_settings
 from nri_policy.cluster.offline import engine_of
+from nri_policy.cluster.planning.answers import explain_group
 from nri_policy.cluster.requests.group import read_group
 from nri_policy.cluster.service.questions import answer_explain, answer_place
 from nri_policy.cluster.snapshot import read_snapshot

@@ -12,10 +12,10 @@ from msgspec.structs import replace
 from nri_policy.cluster.engine.preemption import victims
 from nri_policy.cluster.engine.reservation import Reservations
 from nri_policy.cluster.engine.room import count_fitting
-from nri_policy.cluster.numa.answers import explain_group
 from nri_policy.cluster.objects.pod import read_pod
 from nri_policy.cluster.objects.settings import read_settings
 from nri_policy.cluster.offline import engine_of
+from nri_policy.cluster.planning.answers import explain_group
 from nri_policy.cluster.requests.group import Condition, GroupStatus, read_group
 from nri_policy.cluster.snapshot import read_snapshot
 from tests.unit.cluster.numa.test_extender import node, pod, zones

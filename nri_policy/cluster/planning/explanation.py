@@ -8,17 +8,17 @@ from heapq import nsmallest
 from msgspec import Struct
 from msgspec.structs import replace
 
-from nri_policy.cluster.engine.changes import Change, find_changes
 from nri_policy.cluster.engine.crowding import crowded_domains
 from nri_policy.cluster.engine.engine import Engine
 from nri_policy.cluster.engine.filter import Filter
 from nri_policy.cluster.engine.message import exclusions
 from nri_policy.cluster.engine.placement import count
-from nri_policy.cluster.engine.standing import Standing, standing, without_reserved
 from nri_policy.cluster.engine.tree import Tree
 from nri_policy.cluster.objects.assignment import MAX_COUNT
 from nri_policy.cluster.objects.document import Amounts, with_place
 from nri_policy.cluster.objects.pod import Pod
+from nri_policy.cluster.planning.changes import Change, find_changes
+from nri_policy.cluster.planning.standing import Standing, standing, without_reserved
 from nri_policy.cluster.requests.group import GroupStatus, PlacementGroup, PlacementRequest
 from nri_policy.cluster.requests.request import (
     Plan,

@@ -7,10 +7,10 @@ from typing import Any
 
 import pytest
 
-from nri_policy.cluster.groups.moves import MovePlan, _Search, plan_moves
 from nri_policy.cluster.objects.document import DocumentError
 from nri_policy.cluster.objects.settings import read_settings
 from nri_policy.cluster.offline import engine_of
+from nri_policy.cluster.planning.moves import MovePlan, _Search, plan_moves
 from nri_policy.cluster.requests.group import read_group
 from nri_policy.cluster.snapshot import read_snapshot
 from tests.support.zone_reports import zone_report

@@ -26,17 +26,17 @@ from msgspec import Struct, field
 from msgspec.structs import replace
 
 from nri_policy.cluster.engine.engine import Engine
-from nri_policy.cluster.engine.explanation import is_malformed
 from nri_policy.cluster.engine.reservation import hosts_named
 from nri_policy.cluster.engine.room import Room
-from nri_policy.cluster.engine.standing import standing
 from nri_policy.cluster.numa.aligned_engine import AlignedEngine
-from nri_policy.cluster.numa.answers import notes_of, notes_of_zones
 from nri_policy.cluster.numa.host_fit import host_reason
 from nri_policy.cluster.numa.promises import LiveZones
 from nri_policy.cluster.objects.budget import Budget
 from nri_policy.cluster.objects.document import PODS, DocumentError
 from nri_policy.cluster.objects.pod import Pod, Template
+from nri_policy.cluster.planning.answers import notes_of, notes_of_zones
+from nri_policy.cluster.planning.explanation import is_malformed
+from nri_policy.cluster.planning.standing import standing
 from nri_policy.cluster.requests.group import GroupStatus, PlacementGroup, PodSet
 from nri_policy.cluster.requests.movable import is_movable
 from nri_policy.cluster.requests.request import Unit, Unplaceable, units

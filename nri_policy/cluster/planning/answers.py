@@ -11,14 +11,14 @@ from types import MappingProxyType
 from msgspec.structs import replace
 
 from nri_policy.cluster.engine.engine import Engine
-from nri_policy.cluster.engine.explanation import Explanation, explain, is_malformed
 from nri_policy.cluster.engine.message import by_reason, left_out_text
-from nri_policy.cluster.engine.standing import standing, without_reserved
-from nri_policy.cluster.engine.trial import TriedGroup, take_in, tree_of_hosts
 from nri_policy.cluster.numa.aligned_engine import AlignedEngine
 from nri_policy.cluster.objects.claimed_devices import ClaimedDevices
 from nri_policy.cluster.objects.constraints import describe
 from nri_policy.cluster.objects.pod import Pod
+from nri_policy.cluster.planning.explanation import Explanation, explain, is_malformed
+from nri_policy.cluster.planning.standing import standing, without_reserved
+from nri_policy.cluster.planning.trial import TriedGroup, take_in, tree_of_hosts
 from nri_policy.cluster.requests.group import GroupStatus, PlacementGroup, PodSet
 from nri_policy.cluster.requests.request import named_levels, requested, spread_labels
 from nri_policy.cluster.requests.spread_preferences import read_preferences

@@ -8,12 +8,12 @@ from typing import Any
 import msgspec
 import pytest
 
-from nri_policy.cluster.engine.changes import MAX_TRIES, _largest
 from nri_policy.cluster.engine.engine import Engine
-from nri_policy.cluster.engine.explanation import Excluded, explain
 from nri_policy.cluster.objects.node import read_node
 from nri_policy.cluster.objects.pod import read_pod
 from nri_policy.cluster.objects.settings import read_settings
+from nri_policy.cluster.planning.changes import MAX_TRIES, _largest
+from nri_policy.cluster.planning.explanation import Excluded, explain
 from nri_policy.cluster.requests.group import read_group
 from nri_policy.cluster.view import Cluster
 from tests.unit.cluster.written import HOSTNAME, Object, group, node, pod, pod_set, settings

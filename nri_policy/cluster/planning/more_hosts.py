@@ -15,12 +15,12 @@ from heapq import nsmallest
 from msgspec.structs import replace
 
 from nri_policy.cluster.engine.bisection import smallest_fitting
-from nri_policy.cluster.engine.changes import COMES_BACK, Change
 from nri_policy.cluster.engine.engine import Engine
 from nri_policy.cluster.engine.room import Room, pods_of
-from nri_policy.cluster.engine.standing import standing, without_reserved
 from nri_policy.cluster.objects.node import HOSTNAME
 from nri_policy.cluster.offline import engine_of
+from nri_policy.cluster.planning.changes import COMES_BACK, Change
+from nri_policy.cluster.planning.standing import standing, without_reserved
 from nri_policy.cluster.requests.group import PlacementGroup
 from nri_policy.cluster.requests.request import Unplaceable, units
 from nri_policy.cluster.snapshot import ClusterSnapshot

@@ -6,9 +6,9 @@ import pytest
 from msgspec.structs import replace
 
 from nri_policy.cluster.engine.room import count_fitting
-from nri_policy.cluster.engine.standing import standing
 from nri_policy.cluster.objects.settings import read_settings
 from nri_policy.cluster.offline import engine_of
+from nri_policy.cluster.planning.standing import standing
 from nri_policy.cluster.requests.group import read_group
 from nri_policy.cluster.snapshot import read_snapshot
 from tests.unit.cluster.engine.test_crowding import LEVELS, cluster, place, replica, rule
