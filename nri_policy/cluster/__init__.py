@@ -21,7 +21,7 @@ adapters around it. It knows nothing of the node's engine, and nothing of the no
 from __future__ import annotations
 
 from nri_policy.cluster.engine.engine import Engine
-from nri_policy.cluster.engine.tree import Tree
+from nri_policy.cluster.engine.state.tree import Tree
 from nri_policy.cluster.objects.document import DocumentError
 from nri_policy.cluster.objects.node import ClusterNode, read_node
 from nri_policy.cluster.objects.pod import Pod, read_pod

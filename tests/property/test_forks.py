@@ -11,7 +11,7 @@ import pytest
 
 from nri_policy.cluster.engine.engine import Engine
 from nri_policy.cluster.engine.preemption import victims
-from nri_policy.cluster.engine.spread_assignment import by_node
+from nri_policy.cluster.engine.search.spread_assignment import by_node
 from nri_policy.cluster.numa.aligned_engine import AlignedEngine
 from nri_policy.cluster.objects.pod import Pod
 from nri_policy.cluster.planning.answers import try_groups
@@ -134,7 +134,7 @@ def test_a_try_leaves_the_cluster_as_it_was_also_where_it_fails(seed: int) -> No
         for calls in range(4):
             left = calls
             with pytest.MonkeyPatch.context() as patch:
-                patch.setattr("nri_policy.cluster.engine.placement.pack", breaking(pack))
+                patch.setattr("nri_policy.cluster.engine.search.placement.pack", breaking(pack))
                 patch.setattr("nri_policy.cluster.engine.engine.by_node", breaking(by_node))
                 patch.setattr(Engine, "take", breaking(Engine.take))
                 try:

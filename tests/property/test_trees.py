@@ -8,7 +8,7 @@ from typing import Any
 import msgspec
 
 from nri_policy.cluster.engine.engine import Engine
-from nri_policy.cluster.engine.tree import Tree
+from nri_policy.cluster.engine.state.tree import Tree
 from nri_policy.cluster.numa.aligned_engine import AlignedEngine
 from nri_policy.cluster.numa.promises import LiveZones
 from nri_policy.cluster.objects.node import HOSTNAME, ClusterNode, Taint

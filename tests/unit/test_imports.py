@@ -61,6 +61,12 @@ CLUSTER_LAYERS = (
     ("objects",),
 )
 
+# The rooms of its engine; the modules beside them know both.
+CLUSTER_ENGINE_LAYERS = (
+    ("search",),
+    ("state",),
+)
+
 # The rooms of the engine, and the modules that are in none, in the same way.
 ENGINE_LAYERS = (
     ("engine",),
@@ -143,23 +149,31 @@ def test_the_cluster_side_and_the_nodes_know_nothing_of_each_other() -> None:
 
 
 @pytest.mark.parametrize(
-    ("package", "layers"), [("cluster", CLUSTER_LAYERS), ("engine", ENGINE_LAYERS)]
+    ("package", "layers"),
+    [
+        ("cluster", CLUSTER_LAYERS),
+        ("cluster.engine", CLUSTER_ENGINE_LAYERS),
+        ("engine", ENGINE_LAYERS),
+    ],
 )
 def test_the_rooms_of_a_package_know_those_below(
     package: str, layers: tuple[tuple[str, ...], ...]
 ) -> None:
     rooms = {name: number for number, row in enumerate(layers) for name in row}
     found = set()
-    for path in (ROOT / package).rglob("*.py"):
-        own = path.relative_to(ROOT / package).parts[0].removesuffix(".py")
+    folder = ROOT.joinpath(*package.split("."))
+    for path in folder.rglob("*.py"):
+        own = path.relative_to(folder).parts[0].removesuffix(".py")
         found.add(own)
         if own not in rooms:
             continue
         for node in ast.walk(ast.parse(path.read_text())):
             module = (isinstance(node, ast.ImportFrom) and node.module) or ""
-            if module.startswith(f"nri_policy.{package}."):
-                other = module.split(".")[2]
-                assert other == own or rooms[other] > rooms[own], f"{path} imports {module}"
+            inside = module.removeprefix(f"nri_policy.{package}.")
+            if inside != module:
+                other = room(inside)
+                below = rooms.get(other, -1) > rooms[own]
+                assert other == own or below, f"{path} imports {module}"
     assert rooms.keys() <= found
     if package == "engine":
         assert found - rooms.keys() == {"__init__"}, "each module of the engine has a row"

@@ -14,23 +14,23 @@ from typing import Self
 
 from msgspec.structs import replace
 
-from nri_policy.cluster.engine.crowding import (
+from nri_policy.cluster.engine.pod_set_engine import PodSetEngine, is_replaced
+from nri_policy.cluster.engine.search.crowding import (
     crowded_domains,
     nodes_of,
     spreading_of,
 )
-from nri_policy.cluster.engine.domain_search import DomainSearch
-from nri_policy.cluster.engine.exclusive import nodes_in, taken_domains
-from nri_policy.cluster.engine.message import not_together
-from nri_policy.cluster.engine.pod_set_engine import PodSetEngine, is_replaced
-from nri_policy.cluster.engine.pod_set_order import Orders, order_text
-from nri_policy.cluster.engine.replacement import kept_leaves
-from nri_policy.cluster.engine.shape import Path
-from nri_policy.cluster.engine.shared_domain import needed, shared_domains
-from nri_policy.cluster.engine.spread_assignment import (
+from nri_policy.cluster.engine.search.domain_search import DomainSearch
+from nri_policy.cluster.engine.search.exclusive import nodes_in, taken_domains
+from nri_policy.cluster.engine.search.message import not_together
+from nri_policy.cluster.engine.search.pod_set_order import Orders, order_text
+from nri_policy.cluster.engine.search.replacement import kept_leaves
+from nri_policy.cluster.engine.search.shared_domain import needed, shared_domains
+from nri_policy.cluster.engine.search.spread_assignment import (
     by_node,
 )
-from nri_policy.cluster.engine.tree import Tree
+from nri_policy.cluster.engine.state.shape import Path
+from nri_policy.cluster.engine.state.tree import Tree
 from nri_policy.cluster.objects.assignment import Assignment
 from nri_policy.cluster.requests.group import (
     GroupStatus,

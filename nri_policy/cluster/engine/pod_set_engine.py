@@ -17,17 +17,15 @@ from typing import Self
 import msgspec
 from msgspec.structs import replace
 
-from nri_policy.cluster.engine.cluster_state import ClusterState
-from nri_policy.cluster.engine.crowding import (
+from nri_policy.cluster.engine.search.crowding import (
     CrowdedDomain,
     crowded_domains,
     nodes_of,
     spreading_of,
 )
-from nri_policy.cluster.engine.domain_search import Room
-from nri_policy.cluster.engine.group_usages import GroupUsages
-from nri_policy.cluster.engine.message import unknown_level
-from nri_policy.cluster.engine.placement import (
+from nri_policy.cluster.engine.search.domain_search import Room
+from nri_policy.cluster.engine.search.message import unknown_level
+from nri_policy.cluster.engine.search.placement import (
     Limits,
     assign,
     assignment,
@@ -35,17 +33,19 @@ from nri_policy.cluster.engine.placement import (
     domain_within,
     find_packing,
 )
-from nri_policy.cluster.engine.replacement import replace_failed
-from nri_policy.cluster.engine.shape import Path
-from nri_policy.cluster.engine.spread_assignment import assignment as spread_assignment
-from nri_policy.cluster.engine.spread_assignment import (
+from nri_policy.cluster.engine.search.replacement import replace_failed
+from nri_policy.cluster.engine.search.spread_assignment import assignment as spread_assignment
+from nri_policy.cluster.engine.search.spread_assignment import (
     by_node,
     domain_of,
     replace_spread,
     spread_refusal,
 )
-from nri_policy.cluster.engine.tree import Tree
-from nri_policy.cluster.engine.usage import Usage, usages_of
+from nri_policy.cluster.engine.state.cluster_state import ClusterState
+from nri_policy.cluster.engine.state.group_usages import GroupUsages
+from nri_policy.cluster.engine.state.shape import Path
+from nri_policy.cluster.engine.state.tree import Tree
+from nri_policy.cluster.engine.state.usage import Usage, usages_of
 from nri_policy.cluster.objects.assignment import Assignment
 from nri_policy.cluster.objects.document import Amounts, DocumentError, join
 from nri_policy.cluster.objects.metadata import Key

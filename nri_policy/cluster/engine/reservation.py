@@ -24,9 +24,9 @@ from msgspec.structs import replace
 
 from nri_policy.cluster.engine.bisection import smallest_fitting
 from nri_policy.cluster.engine.engine import Engine
-from nri_policy.cluster.engine.replacement import host_of_place
 from nri_policy.cluster.engine.room import Room
-from nri_policy.cluster.engine.usage import nodes_named
+from nri_policy.cluster.engine.search.replacement import host_of_place
+from nri_policy.cluster.engine.state.usage import nodes_named
 from nri_policy.cluster.objects.document import DocumentError, format_amount
 from nri_policy.cluster.objects.metadata import Key
 from nri_policy.cluster.objects.node import HOSTNAME, ClusterNode

@@ -6,9 +6,9 @@ from collections.abc import Collection, Mapping
 from contextlib import suppress
 
 from nri_policy.cluster.engine.engine import Engine
-from nri_policy.cluster.engine.placement import count
-from nri_policy.cluster.engine.tree import Tree
-from nri_policy.cluster.engine.zone_tree import ZoneTree
+from nri_policy.cluster.engine.search.placement import count
+from nri_policy.cluster.engine.state.tree import Tree
+from nri_policy.cluster.engine.state.zone_tree import ZoneTree
 from nri_policy.cluster.objects.document import Amounts, with_place
 from nri_policy.cluster.objects.node import HOSTNAME
 from nri_policy.cluster.requests.group import PlacementGroup

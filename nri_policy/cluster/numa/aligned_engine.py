@@ -24,7 +24,7 @@ from msgspec.structs import replace
 
 from nri_policy.cluster.engine.engine import Engine
 from nri_policy.cluster.engine.pod_set_engine import is_replaced
-from nri_policy.cluster.engine.spread_assignment import assignment
+from nri_policy.cluster.engine.search.spread_assignment import assignment
 from nri_policy.cluster.numa.host_zones import (
     ByHost,
     HostZones,

@@ -8,12 +8,12 @@ from heapq import nsmallest
 from msgspec import Struct
 from msgspec.structs import replace
 
-from nri_policy.cluster.engine.crowding import crowded_domains
 from nri_policy.cluster.engine.engine import Engine
-from nri_policy.cluster.engine.filter import Filter
-from nri_policy.cluster.engine.message import exclusions
-from nri_policy.cluster.engine.placement import count
-from nri_policy.cluster.engine.tree import Tree
+from nri_policy.cluster.engine.search.crowding import crowded_domains
+from nri_policy.cluster.engine.search.message import exclusions
+from nri_policy.cluster.engine.search.placement import count
+from nri_policy.cluster.engine.state.filter import Filter
+from nri_policy.cluster.engine.state.tree import Tree
 from nri_policy.cluster.objects.assignment import MAX_COUNT
 from nri_policy.cluster.objects.document import Amounts, with_place
 from nri_policy.cluster.objects.pod import Pod

@@ -8,9 +8,9 @@ from collections.abc import Iterable, Iterator, Sequence
 from msgspec import Struct
 
 from nri_policy.cluster.engine.engine import Engine
-from nri_policy.cluster.engine.message import by_reason
-from nri_policy.cluster.engine.tree import Tree
-from nri_policy.cluster.engine.zone_tree import ZoneTree
+from nri_policy.cluster.engine.search.message import by_reason
+from nri_policy.cluster.engine.state.tree import Tree
+from nri_policy.cluster.engine.state.zone_tree import ZoneTree
 from nri_policy.cluster.objects.document import Amounts
 from nri_policy.cluster.objects.node import HOSTNAME
 from nri_policy.cluster.requests.group import GroupStatus

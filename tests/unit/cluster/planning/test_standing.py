@@ -11,7 +11,7 @@ from nri_policy.cluster.offline import engine_of
 from nri_policy.cluster.planning.standing import standing
 from nri_policy.cluster.requests.group import read_group
 from nri_policy.cluster.snapshot import read_snapshot
-from tests.unit.cluster.engine.test_crowding import LEVELS, cluster, place, replica, rule
+from tests.unit.cluster.engine.search.test_crowding import LEVELS, cluster, place, replica, rule
 from tests.unit.cluster.engine.test_preemption import engine, filler
 from tests.unit.cluster.written import group, pod_set
 

@@ -10,7 +10,7 @@ from collections.abc import Iterator, Mapping
 from copy import copy
 from typing import Self
 
-from nri_policy.cluster.engine.usage import Usage, in_use
+from nri_policy.cluster.engine.state.usage import Usage, in_use
 from nri_policy.cluster.objects.document import Amounts, with_place
 from nri_policy.cluster.objects.metadata import Key
 from nri_policy.cluster.objects.pod import Pod

@@ -16,8 +16,8 @@ from typing import Any, Self
 import msgspec
 from msgspec import Struct
 
-from nri_policy.cluster.engine.filter import Filter, Filters
-from nri_policy.cluster.engine.shape import Path, Shape
+from nri_policy.cluster.engine.state.filter import Filter, Filters
+from nri_policy.cluster.engine.state.shape import Path, Shape
 from nri_policy.cluster.objects.assignment import MAX_COUNT
 from nri_policy.cluster.objects.document import Amounts, with_place
 from nri_policy.cluster.objects.matching import Toleration

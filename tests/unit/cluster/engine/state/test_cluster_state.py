@@ -9,7 +9,7 @@ import msgspec
 import pytest
 
 from nri_policy.cluster.engine.engine import Engine
-from nri_policy.cluster.engine.usage import in_use
+from nri_policy.cluster.engine.state.usage import in_use
 from nri_policy.cluster.objects.node import read_node
 from nri_policy.cluster.objects.pod import read_pod
 from nri_policy.cluster.objects.settings import read_settings
@@ -35,7 +35,7 @@ def test_a_group_that_cannot_be_counted_leaves_all_as_it_was(
             raise ZeroDivisionError
         return in_use(*given)
 
-    monkeypatch.setattr("nri_policy.cluster.engine.group_usages.in_use", break_second)
+    monkeypatch.setattr("nri_policy.cluster.engine.state.group_usages.in_use", break_second)
     with pytest.raises(ZeroDivisionError):
         made.set_group(
             read_group(

@@ -15,9 +15,9 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable
 
-from nri_policy.cluster.engine.group_usages import NOTHING, Count, GroupUsages
-from nri_policy.cluster.engine.ledger import Ledger
-from nri_policy.cluster.engine.tree import Tree
+from nri_policy.cluster.engine.state.group_usages import NOTHING, Count, GroupUsages
+from nri_policy.cluster.engine.state.ledger import Ledger
+from nri_policy.cluster.engine.state.tree import Tree
 from nri_policy.cluster.objects.document import Amounts
 from nri_policy.cluster.objects.metadata import Key
 from nri_policy.cluster.objects.node import ClusterNode

@@ -8,8 +8,8 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 
-from nri_policy.cluster.engine.domain_search import Room
-from nri_policy.cluster.engine.shape import Path
+from nri_policy.cluster.engine.search.domain_search import Room
+from nri_policy.cluster.engine.state.shape import Path
 from nri_policy.cluster.objects.document import Amounts, with_place
 from nri_policy.cluster.requests.request import Unit
 from nri_policy.native._counts import rank

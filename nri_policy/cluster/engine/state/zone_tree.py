@@ -12,8 +12,8 @@ from typing import Any, Self
 
 from msgspec.structs import replace
 
-from nri_policy.cluster.engine.shape import Path, Shape
-from nri_policy.cluster.engine.tree import Demand, Tree
+from nri_policy.cluster.engine.state.shape import Path, Shape
+from nri_policy.cluster.engine.state.tree import Demand, Tree
 from nri_policy.cluster.objects.assignment import MAX_COUNT
 from nri_policy.cluster.objects.document import Amounts, with_place
 from nri_policy.cluster.objects.node import HOSTNAME, ClusterNode

@@ -8,11 +8,11 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping
 
-from nri_policy.cluster.engine.group_usages import GroupUsages
-from nri_policy.cluster.engine.spreading import SpreadTree
-from nri_policy.cluster.engine.tree import Tree
-from nri_policy.cluster.engine.usage import Usage
-from nri_policy.cluster.engine.zone_tree import ZoneTree
+from nri_policy.cluster.engine.state.group_usages import GroupUsages
+from nri_policy.cluster.engine.state.spread_tree import SpreadTree
+from nri_policy.cluster.engine.state.tree import Tree
+from nri_policy.cluster.engine.state.usage import Usage
+from nri_policy.cluster.engine.state.zone_tree import ZoneTree
 from nri_policy.cluster.objects.document import Amounts
 from nri_policy.cluster.objects.node import HOSTNAME, ClusterNode
 from nri_policy.cluster.objects.settings import ClusterSettings, Topology

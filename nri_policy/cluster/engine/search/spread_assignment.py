@@ -13,10 +13,10 @@ from collections.abc import Callable, Collection, Iterable, Mapping
 import msgspec
 from msgspec import Struct
 
-from nri_policy.cluster.engine.message import limit_text
-from nri_policy.cluster.engine.placement import Packing
-from nri_policy.cluster.engine.replacement import leaf_kept
-from nri_policy.cluster.engine.tree import Tree
+from nri_policy.cluster.engine.search.message import limit_text
+from nri_policy.cluster.engine.search.placement import Packing
+from nri_policy.cluster.engine.search.replacement import leaf_kept
+from nri_policy.cluster.engine.state.tree import Tree
 from nri_policy.cluster.objects.assignment import Assignment, Placed
 from nri_policy.cluster.objects.node import HOSTNAME, ClusterNode
 from nri_policy.cluster.requests.group import GroupStatus, PlacementRequest, PodSet

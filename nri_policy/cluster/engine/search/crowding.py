@@ -13,10 +13,10 @@ from collections.abc import Iterable, Iterator
 
 from msgspec import Struct
 
-from nri_policy.cluster.engine.message import unknown_level
-from nri_policy.cluster.engine.shape import Path
-from nri_policy.cluster.engine.tree import Tree
-from nri_policy.cluster.engine.usage import nodes_named
+from nri_policy.cluster.engine.search.message import unknown_level
+from nri_policy.cluster.engine.state.shape import Path
+from nri_policy.cluster.engine.state.tree import Tree
+from nri_policy.cluster.engine.state.usage import nodes_named
 from nri_policy.cluster.objects.assignment import Assignment
 from nri_policy.cluster.objects.label_selector import selects
 from nri_policy.cluster.requests.group import PlacementGroup

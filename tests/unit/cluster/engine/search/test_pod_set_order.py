@@ -7,9 +7,9 @@ from typing import Any
 import pytest
 
 from nri_policy.cluster import offline
-from nri_policy.cluster.engine import domain_search
 from nri_policy.cluster.engine.engine import Engine
-from nri_policy.cluster.engine.pod_set_order import Orders
+from nri_policy.cluster.engine.search import domain_search
+from nri_policy.cluster.engine.search.pod_set_order import Orders
 from nri_policy.cluster.objects.pod import PodSpec, Template
 from nri_policy.cluster.objects.settings import read_settings
 from nri_policy.cluster.requests.group import PodSet, read_group

@@ -11,8 +11,8 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from msgspec import Struct
 from msgspec.structs import replace
 
-from nri_policy.cluster.engine.placement import Packing, assign, pack_as_wanted
-from nri_policy.cluster.engine.tree import Tree
+from nri_policy.cluster.engine.search.placement import Packing, assign, pack_as_wanted
+from nri_policy.cluster.engine.state.tree import Tree
 from nri_policy.cluster.objects.assignment import Assignment
 from nri_policy.cluster.requests.request import Plan, Unit
 from nri_policy.native._counts import Counts

@@ -18,7 +18,7 @@ from nri_policy.cluster.snapshot import read_snapshot
 from nri_policy.cluster.workloads.workload import read_groups
 from tests.unit.cluster.written import HOSTNAME, Object, group, node, placed, pod_set, settings
 
-CONFIGS = Path(__file__).parents[4] / "configs/groups"
+CONFIGS = Path(__file__).parents[5] / "configs/groups"
 RACK = "example.com/rack"
 USING = settings("rack", HOSTNAME)
 NODES = [node(f"{rack}{number}", RACK=rack) for rack in "ab" for number in (1, 2)]

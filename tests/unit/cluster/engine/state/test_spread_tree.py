@@ -24,7 +24,7 @@ from nri_policy.cluster.view import Cluster
 from tests.support import spreading_twin as twin
 from tests.support.shared_data import NOT_HERE
 
-SHARED = Path(os.environ.get("NRI_POLICY_SHARED", Path(__file__).parents[5] / "shared"))
+SHARED = Path(os.environ.get("NRI_POLICY_SHARED", Path(__file__).parents[6] / "shared"))
 
 Object = dict[str, Any]
 

@@ -8,10 +8,10 @@ from types import MappingProxyType
 
 from msgspec import Struct
 
-from nri_policy.cluster.engine.filter import Filter
-from nri_policy.cluster.engine.message import no_domains, not_fit
-from nri_policy.cluster.engine.shape import Path
-from nri_policy.cluster.engine.tree import Demand, Tree
+from nri_policy.cluster.engine.search.message import no_domains, not_fit
+from nri_policy.cluster.engine.state.filter import Filter
+from nri_policy.cluster.engine.state.shape import Path
+from nri_policy.cluster.engine.state.tree import Demand, Tree
 from nri_policy.cluster.objects.assignment import Assignment
 from nri_policy.cluster.objects.settings import ClusterSettings
 from nri_policy.cluster.requests.request import Plan, Unit, Unplaceable, plan

@@ -14,10 +14,10 @@ from functools import partial
 import msgspec
 from msgspec import Struct
 
-from nri_policy.cluster.engine.message import no_domains
-from nri_policy.cluster.engine.placement import Limits, assignment, search
-from nri_policy.cluster.engine.shape import Path
-from nri_policy.cluster.engine.tree import Demand, Tree
+from nri_policy.cluster.engine.search.message import no_domains
+from nri_policy.cluster.engine.search.placement import Limits, assignment, search
+from nri_policy.cluster.engine.state.shape import Path
+from nri_policy.cluster.engine.state.tree import Demand, Tree
 from nri_policy.cluster.objects.assignment import Assignment, Placed
 from nri_policy.cluster.objects.node import HOSTNAME
 from nri_policy.cluster.objects.settings import ClusterSettings

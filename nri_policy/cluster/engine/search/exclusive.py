@@ -8,9 +8,9 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from nri_policy.cluster.engine.crowding import domains_of
-from nri_policy.cluster.engine.shape import Path
-from nri_policy.cluster.engine.tree import Tree
+from nri_policy.cluster.engine.search.crowding import domains_of
+from nri_policy.cluster.engine.state.shape import Path
+from nri_policy.cluster.engine.state.tree import Tree
 from nri_policy.cluster.requests.group import PlacementGroup
 from nri_policy.cluster.requests.request import exclusive_of
 from nri_policy.cluster.view import ClusterView

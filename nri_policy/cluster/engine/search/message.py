@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Collection, Mapping, Sequence
 
-from nri_policy.cluster.engine.filter import Filter
-from nri_policy.cluster.engine.shape import Path
-from nri_policy.cluster.engine.tree import Tree
-from nri_policy.cluster.engine.zone_tree import ZoneTree
+from nri_policy.cluster.engine.state.filter import Filter
+from nri_policy.cluster.engine.state.shape import Path
+from nri_policy.cluster.engine.state.tree import Tree
+from nri_policy.cluster.engine.state.zone_tree import ZoneTree
 from nri_policy.cluster.objects.node import HOSTNAME, ClusterNode
 from nri_policy.cluster.objects.settings import ZONE_LEVEL, Topology
 from nri_policy.cluster.requests.request import Plan, Unit

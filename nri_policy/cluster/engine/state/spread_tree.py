@@ -16,8 +16,8 @@ from typing import cast
 
 from msgspec.structs import replace
 
-from nri_policy.cluster.engine.filter import Filter, Filters
-from nri_policy.cluster.engine.tree import Tree
+from nri_policy.cluster.engine.state.filter import Filter, Filters
+from nri_policy.cluster.engine.state.tree import Tree
 from nri_policy.cluster.objects.assignment import MAX_COUNT
 from nri_policy.cluster.objects.document import Amounts, with_place
 from nri_policy.cluster.objects.matching import Toleration
