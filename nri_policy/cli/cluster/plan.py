@@ -22,7 +22,7 @@ from nri_policy.cli.cluster.source import (
 from nri_policy.cli.options import form_option
 from nri_policy.cli.output import print_document, print_drawing
 from nri_policy.cluster.planning.moves import MOST_MOVES, MovePlan, plan_moves
-from nri_policy.cluster.requests.movable import MOVABLE
+from nri_policy.cluster.requests.annotations import MOVABLE
 from nri_policy.foundation.wording import counted
 
 

@@ -37,8 +37,8 @@ from nri_policy.cluster.objects.pod import Pod, Template
 from nri_policy.cluster.planning.answers import notes_of, notes_of_zones
 from nri_policy.cluster.planning.explanation import is_malformed
 from nri_policy.cluster.planning.standing import standing
+from nri_policy.cluster.requests.annotations import is_movable
 from nri_policy.cluster.requests.group import GroupStatus, PlacementGroup, PodSet
-from nri_policy.cluster.requests.movable import is_movable
 from nri_policy.cluster.requests.request import Unit, Unplaceable, units
 from nri_policy.cluster.snapshot import ClusterSnapshot
 from nri_policy.cluster.zones.numa_node import aligns_pods

@@ -17,7 +17,6 @@ from nri_policy.cluster.objects.constraints import exclude_each_other
 from nri_policy.cluster.objects.document import FALSE, TRUE, DocumentError, join
 from nri_policy.cluster.objects.pod import Pod, Template
 from nri_policy.cluster.requests.group import Algorithm, PlacementRequest, Slice, Together
-from nri_policy.cluster.requests.movable import MOVABLE
 from nri_policy.cluster.requests.spread_preferences import read_preferences
 from nri_policy.cluster.requests.topology_spreading import (
     TopologySpreading,
@@ -69,6 +68,7 @@ LWS_EXCLUSIVE = "leaderworkerset.sigs.k8s.io/exclusive-topology"
 LWS_SUBGROUP_EXCLUSIVE = "leaderworkerset.sigs.k8s.io/subgroup-exclusive-topology"
 JOBSET_EXCLUSIVE = "alpha.jobset.sigs.k8s.io/exclusive-topology"
 _EXCLUSIVE = (EXCLUSIVE, LWS_EXCLUSIVE, LWS_SUBGROUP_EXCLUSIVE, JOBSET_EXCLUSIVE)
+MOVABLE = OURS + "movable"  # whether a plan may move the pod
 ZONE = OURS + "zone"  # the answer, not a part of a request
 _ASKING = (TOPOLOGY, ALGORITHM, SPREAD_OVER, MAX_PER_HOST)
 _KNOWN = (
@@ -178,6 +178,11 @@ def is_together(template: Template | Pod) -> bool:
         or GROUP_REQUIRED in labels
         or GROUP_PREFERRED in labels
     )
+
+
+def is_movable(annotations: Mapping[str, str], labels: Mapping[str, str]) -> bool:
+    """Return whether a pod's owner allows a plan to move it."""
+    return {**labels, **annotations}.get(MOVABLE) in TRUE
 
 
 class _Reading:

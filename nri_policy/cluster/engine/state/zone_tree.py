@@ -1,7 +1,9 @@
 """The tree of a topology that goes on below the host: its leaves are zones of hosts.
 
 What a zone has left is what its NodeResourceTopology object says, less what assignments use that
-the object does not count yet (spec cluster.md §7).
+the object does not count yet (spec cluster.md §7). On a node that aligns pods to one NUMA node, a
+pod has to fit one NUMA node of a zone whole: such a zone holds the sum of what its NUMA nodes hold
+each, not what their sum would hold.
 """
 
 from __future__ import annotations
@@ -18,8 +20,8 @@ from nri_policy.cluster.objects.assignment import MAX_COUNT
 from nri_policy.cluster.objects.document import Amounts, with_place
 from nri_policy.cluster.objects.node import HOSTNAME, ClusterNode
 from nri_policy.cluster.objects.settings import Topology
-from nri_policy.cluster.zones.zone import NodeZones, Zone, zones_of
-from nri_policy.cluster.zones.zone_parts import parts_of, whole
+from nri_policy.cluster.zones.numa_node import NODE_TYPE, aligns_pods, select_zones
+from nri_policy.cluster.zones.zone import NodeZones, Zone, zone_above, zones_of
 from nri_policy.native._counts import Counts
 from nri_policy.native._domains import Mask, Rows
 
@@ -40,7 +42,7 @@ class ZoneTree(Tree):
         self.hosts = hosts
         self._below = tuple(below)
         self._zones = zones
-        self._parts: dict[int, list[Amounts]] = {}  # by leaf: see `zone_parts`
+        self._parts: dict[int, list[Amounts]] = {}  # by leaf: of its NUMA nodes
         self._first_zone: dict[str, int] = {}  # node -> leaf, also while it takes no part
         super().__init__(topology, nodes, used)
 
@@ -96,7 +98,7 @@ class ZoneTree(Tree):
     def _set(self, first: int, zones: NodeZones) -> None:
         """Set what the zones of a host have, the leaves from its *first* one on."""
         found, _ = zones_of(zones, self._below)
-        parts = parts_of(zones, self._below[-1])
+        parts = _numa_parts(zones, self._below[-1])
         for leaf, (names, zone) in enumerate(sorted(found.items()), first):
             self.rows.set(leaf, zone.available)
             if names[-1] in parts:
@@ -121,7 +123,7 @@ class ZoneTree(Tree):
             before[each].free.keys() != after[each].free.keys() for each in before
         ):
             return False
-        parts = parts_of(new, self._below[-1])
+        parts = _numa_parts(new, self._below[-1])
         for leaf, names in zip(self.shape.zones_from(first), sorted(after), strict=True):
             old_parts, new_parts = self._parts.pop(leaf, None), parts.get(names[-1])
             if new_parts is not None:
@@ -178,7 +180,7 @@ class ZoneTree(Tree):
             limits = [MAX_COUNT] * self.shape.domains.leaves
         for leaf, parts in self._parts.items():
             assert limits is not None  # there are parts
-            limits[leaf] = min(limits[leaf], whole(parts, demand.pod))
+            limits[leaf] = min(limits[leaf], _count_whole(parts, demand.pod))
         return limits
 
     def _beside(self, demand: Demand) -> None:
@@ -214,3 +216,27 @@ class ZoneTree(Tree):
 
     def _add(self, node: ClusterNode, leaf: int, times: int) -> None:
         """Add nothing: reports of zones already name free amounts."""
+
+
+def _numa_parts(report: NodeZones, kind: str) -> dict[str, list[Amounts]]:
+    """Return what the NUMA nodes of zones of a type have left, by the zone's name.
+
+    Only of zones with several, and of a node that aligns pods to one.
+    """
+    if kind == NODE_TYPE or not aligns_pods(report):
+        return {}
+    by_name = {zone.name: zone for zone in report.zones}
+    parts: dict[str, list[Amounts]] = {}
+    for zone in select_zones(report.zones)[0].values():
+        above = zone_above(zone, kind, by_name)
+        if above is not None:
+            parts.setdefault(above.name, []).append(zone.available)
+    return {name: each for name, each in parts.items() if len(each) > 1}
+
+
+def _count_whole(parts: Sequence[Amounts], pod: Mapping[str, int]) -> int:
+    """Return how many pods fit, each into one of *parts*; what these do not list is no limit."""
+    return sum(
+        min((free[name] // pod[name] for name in free if pod.get(name)), default=MAX_COUNT)
+        for free in parts
+    )
