@@ -9,7 +9,7 @@ from typing import Any
 import msgspec
 
 from nri_policy.cluster.engine.engine import Engine
-from nri_policy.cluster.engine.room import Room
+from nri_policy.cluster.engine.unit_capacity import UnitCapacity
 from nri_policy.cluster.numa.aligned_engine import AlignedEngine
 from nri_policy.cluster.numa.extender import Verbs
 from nri_policy.cluster.numa.promises import LiveZones, size_of
@@ -295,7 +295,7 @@ def test_a_group_that_may_be_anywhere_waits_only_if_hosts_take_too_few_of_its_po
     by_totals = Engine(here.using, engine.view)
     for pod in here.snapshot.pods:
         by_totals.set_pod(pod)
-    room = Room(by_totals, units(read_group(asked))[0])
+    room = UnitCapacity(by_totals, units(read_group(asked))[0])
     request = zones.fits.request(read_pod({"metadata": {"name": "p"}, "spec": one}, ""))
     total = 0
     for name in engine.nodes:

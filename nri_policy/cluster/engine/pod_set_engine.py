@@ -23,7 +23,7 @@ from nri_policy.cluster.engine.search.crowding import (
     nodes_of,
     spreading_of,
 )
-from nri_policy.cluster.engine.search.domain_search import Room
+from nri_policy.cluster.engine.search.domain_search import UnitCounts
 from nri_policy.cluster.engine.search.message import unknown_level
 from nri_policy.cluster.engine.search.placement import (
     Limits,
@@ -118,7 +118,9 @@ class PodSetEngine(ClusterState):
         """Return what places a unit beside what new assignments of the same group take."""
         return self
 
-    def _room_for(self, group: PlacementGroup, unit: Unit, taken: Mapping[str, Assignment]) -> Room:
+    def _room_for(
+        self, group: PlacementGroup, unit: Unit, taken: Mapping[str, Assignment]
+    ) -> UnitCounts:
         """Return how many of a unit fit where, beside new assignments of others, as `_beside`."""
         tree = self.tree_of(unit)
         wanted = plan(
@@ -136,7 +138,7 @@ class PodSetEngine(ClusterState):
         counts, _ = count(tree, unit, wanted, self.settings, held, limits)
         within = domain_within(tree, self._within)
         alone = wanted.most is not None or wanted.apart >= 0
-        return Room(tree, wanted, counts, within, fresh=bool(limits) or alone)
+        return UnitCounts(tree, wanted, counts, within, fresh=bool(limits) or alone)
 
     def _assign_near(  # noqa: PLR0913, PLR0917 - as `_assign_apart`, and what is taken
         self,

@@ -24,9 +24,9 @@ from msgspec.structs import replace
 
 from nri_policy.cluster.engine.bisection import smallest_fitting
 from nri_policy.cluster.engine.engine import Engine
-from nri_policy.cluster.engine.room import Room
 from nri_policy.cluster.engine.search.replacement import host_of_place
 from nri_policy.cluster.engine.state.usage import nodes_named
+from nri_policy.cluster.engine.unit_capacity import UnitCapacity
 from nri_policy.cluster.objects.document import DocumentError, format_amount
 from nri_policy.cluster.objects.metadata import Key
 from nri_policy.cluster.objects.node import HOSTNAME, ClusterNode
@@ -124,7 +124,10 @@ class Reservations:
     def _short_hosts(self, group: PlacementGroup) -> str:
         """Return what all hosts lack for a pod that an empty one would hold; nothing if none do."""
         for unit in units(group):
-            emptied, empty = Room(self._emptied_for(group).engine, unit), Room(self._empty, unit)
+            emptied, empty = (
+                UnitCapacity(self._emptied_for(group).engine, unit),
+                UnitCapacity(self._empty, unit),
+            )
             hosts = [name for name in empty.leaf if empty.pods(name)]
             if not unit.workers.count or any(emptied.pods(name) for name in hosts):
                 continue
@@ -172,7 +175,7 @@ class Reservations:
             return chosen
         free = self._engine.without_nodes(self._engine.taken_from(group))
         whole = _in_one_domain(group, unit)
-        now, empty = Room(free, whole), Room(self._emptied_for(group).engine, whole)
+        now, empty = UnitCapacity(free, whole), UnitCapacity(self._emptied_for(group).engine, whole)
         for names in _domains(now, empty, kept):
             open_ = [name for name in names if name not in chosen and name not in closed]
             fitting = [name for name in open_ if empty.pods(name)]
@@ -197,7 +200,7 @@ class Reservations:
         lacking = [unit for unit in units(lacking_pods(group, more)) if unit.workers.count]
         if not lacking:
             return ()
-        rooms = [Room(self._engine, unit) for unit in lacking]
+        rooms = [UnitCapacity(self._engine, unit) for unit in lacking]
         nodes = [
             self._engine.nodes[name] for name in {name for each in rooms for name in each.leaf}
         ]
@@ -355,7 +358,7 @@ def _fewest(names: Sequence[str], holds: Callable[[Sequence[str]], bool]) -> Seq
     return names[: smallest_fitting(low, high, lambda number: holds(names[:number]))]
 
 
-def _domains(now: Room, empty: Room, kept: Collection[str]) -> Iterator[list[str]]:
+def _domains(now: UnitCapacity, empty: UnitCapacity, kept: Collection[str]) -> Iterator[list[str]]:
     """Yield the hosts of each domain that could hold a pod set if empty, the best domain first.
 
     For one that is preferred in a domain, domains of coarser levels, and then everything, follow.
@@ -371,7 +374,9 @@ def _domains(now: Room, empty: Room, kept: Collection[str]) -> Iterator[list[str
         yield [*now.leaf]
 
 
-def _of_level(now: Room, empty: Room, kept: Collection[str], level: int) -> Iterator[list[str]]:
+def _of_level(
+    now: UnitCapacity, empty: UnitCapacity, kept: Collection[str], level: int
+) -> Iterator[list[str]]:
     assert now.counts is not None
     number = now.unit.workers.count // now.plan.size
     members: dict[int, list[str]] = {}
@@ -392,7 +397,7 @@ def _of_level(now: Room, empty: Room, kept: Collection[str], level: int) -> Iter
         )
 
 
-def _capacities(empty: Room, level: int) -> dict[tuple[str, ...], int]:
+def _capacities(empty: UnitCapacity, level: int) -> dict[tuple[str, ...], int]:
     """Return how many slices each domain of *level* holds if it is empty."""
     assert empty.counts is not None
     shape = empty.tree.shape

@@ -14,8 +14,8 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from nri_policy.cluster.engine.engine import Engine
-from nri_policy.cluster.engine.room import is_overbooked
 from nri_policy.cluster.engine.search.pod_set_order import order_in
+from nri_policy.cluster.engine.unit_capacity import is_overbooked
 from nri_policy.cluster.groups.attempts import Attempts
 from nri_policy.cluster.groups.failure import Failures
 from nri_policy.cluster.groups.gathering import (

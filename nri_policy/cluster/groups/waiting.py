@@ -20,7 +20,7 @@ from nri_policy.cluster.engine.reservation import (
     lacking_pods,
     place_of,
 )
-from nri_policy.cluster.engine.room import count_fitting, pods_of
+from nri_policy.cluster.engine.unit_capacity import count_fitting, pods_of
 from nri_policy.cluster.groups.known_refusals import KnownRefusals
 from nri_policy.cluster.groups.queue import MAX_PAUSE, Queue
 from nri_policy.cluster.groups.record import NONE, Rank, Reservation

@@ -27,10 +27,10 @@ from nri_policy.cluster.engine.pod_set_engine import is_replaced
 from nri_policy.cluster.engine.search.spread_assignment import assignment
 from nri_policy.cluster.numa.host_zones import (
     ByHost,
+    HostRefusal,
     HostZones,
     Kinds,
     PodsOnHost,
-    Refused,
     without,
 )
 from nri_policy.cluster.numa.promises import LiveZones
@@ -351,7 +351,7 @@ class AlignedEngine(Engine):
             ended.setdefault(pod.node, []).append(pod)
         return origin.fork(places, ended)
 
-    def _find_refused(self, before: ByHost, after: ByHost) -> dict[str, Mapping[str, Refused]]:
+    def _find_refused(self, before: ByHost, after: ByHost) -> dict[str, Mapping[str, HostRefusal]]:
         """Return by host what is refused of the pods that come there, by pod set."""
         hosts = self.host_zones()
         aligned = hosts.aligned_hosts()
@@ -367,7 +367,7 @@ class AlignedEngine(Engine):
         self,
         limits: _OwnLimits,
         after: ByHost,
-        refused: Mapping[str, Mapping[str, Refused]],
+        refused: Mapping[str, Mapping[str, HostRefusal]],
         *,
         close: bool,
     ) -> None:

@@ -44,7 +44,7 @@ class PodsOnHost(Struct, frozen=True):
     count: int
 
 
-class Refused(Struct, frozen=True):
+class HostRefusal(Struct, frozen=True):
     """How many pods of a pod set a host refuses, of how many, and why the first of them."""
 
     pods: int
@@ -61,7 +61,9 @@ class Kinds:
 
     def __init__(self) -> None:
         self.numbers: dict[Hashable, int] = {}  # by kind of host, and pods: how many it takes
-        self.refused: dict[Hashable, dict[str, Refused]] = {}  # the same: what it refuses of them
+        self.refused: dict[
+            Hashable, dict[str, HostRefusal]
+        ] = {}  # the same: what it refuses of them
         self._numbers: dict[Hashable, int] = {}  # by what a node is like
         self._seen: dict[tuple[str, bool], tuple[ClusterNode, NodeZones, int]] = {}
 
@@ -220,7 +222,7 @@ class HostZones:
             number -= refused[pods.pod_set].pods if pods.pod_set in refused else 1
         return number
 
-    def refused(self, host: str, pods: Sequence[PodsOnHost]) -> Mapping[str, Refused]:
+    def refused(self, host: str, pods: Sequence[PodsOnHost]) -> Mapping[str, HostRefusal]:
         """Return what a host refuses of *pods*, by pod set."""
         if self._origin is not None and host not in self._changed:
             return self._origin.refused(host, pods)
@@ -313,16 +315,16 @@ class HostZones:
 
     def _book(
         self, zones: LiveZones, nodes: Sequence[str], pods: Sequence[PodsOnHost]
-    ) -> dict[str, Refused]:
+    ) -> dict[str, HostRefusal]:
         """Promise *zones* of a host's *nodes* to pods, one by one; return which find none."""
-        refused: dict[str, Refused] = {}
+        refused: dict[str, HostRefusal] = {}
         for each in sorted(pods, key=lambda own: -size_of(own.request)):
             kept = 0
             while kept < each.count and self._keep(zones, nodes, each):
                 kept += 1
             if kept < each.count:
-                earlier = refused.get(each.pod_set, Refused(0, 0, ""))
-                refused[each.pod_set] = Refused(
+                earlier = refused.get(each.pod_set, HostRefusal(0, 0, ""))
+                refused[each.pod_set] = HostRefusal(
                     pods=earlier.pods + each.count - kept,
                     of=sum(own.count for own in pods if own.pod_set == each.pod_set),
                     why=earlier.why or _why(zones, nodes[0], each, kept),

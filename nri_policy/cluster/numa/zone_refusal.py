@@ -6,7 +6,7 @@ from collections.abc import Mapping
 
 from msgspec import Struct
 
-from nri_policy.cluster.numa.host_zones import Refused
+from nri_policy.cluster.numa.host_zones import HostRefusal
 from nri_policy.cluster.objects.assignment import Assignment
 from nri_policy.cluster.objects.node import HOSTNAME
 from nri_policy.cluster.requests.group import Condition, GroupStatus
@@ -16,7 +16,7 @@ ZONES_REFUSE = "ZonesRefuse"  # the condition of a group that only zones are in 
 _WHEN_EMPTY = "even if it is empty"
 _NOW = "while its zones are as full as now"
 
-_ByHost = Mapping[str, Mapping[str, Refused]]  # by host, and pod set
+_ByHost = Mapping[str, Mapping[str, HostRefusal]]  # by host, and pod set
 
 
 class Refusals(Struct, frozen=True):
@@ -29,7 +29,7 @@ class Refusals(Struct, frozen=True):
 
 def describe(status: GroupStatus, refused: _ByHost, small: _ByHost) -> Refusals:
     """Return what is *refused* at the places in *status*; *small* is what hosts refuse if empty."""
-    by_pod_set: dict[str, dict[str, Refused]] = {}
+    by_pod_set: dict[str, dict[str, HostRefusal]] = {}
     curable = set[str]()  # pod sets of which hosts would take more if they were empty
     for host, found in refused.items():
         for name, each in found.items():
@@ -54,7 +54,7 @@ def refusal(message: str, refusals: Refusals) -> GroupStatus:
     return GroupStatus(state="Unplaceable", message=message, conditions=[condition])
 
 
-def _text(assignment: Assignment, refused: Mapping[str, Refused], when: str) -> str:
+def _text(assignment: Assignment, refused: Mapping[str, HostRefusal], when: str) -> str:
     """Return that hosts refuse pods of a pod set: *refused*, by host."""
     at = assignment.levels.index(HOSTNAME)
     hosts = len({place.values[at] for place in assignment.domains})

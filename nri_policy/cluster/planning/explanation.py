@@ -21,7 +21,7 @@ from nri_policy.cluster.planning.changes import Change, find_changes
 from nri_policy.cluster.planning.standing import Standing, standing, without_reserved
 from nri_policy.cluster.requests.group import GroupStatus, PlacementGroup, PlacementRequest
 from nri_policy.cluster.requests.request import (
-    Plan,
+    PlacementPlan,
     Unit,
     Unplaceable,
     asks,
@@ -157,7 +157,7 @@ def is_malformed(engine: Engine, group: PlacementGroup) -> bool:
     return False
 
 
-def _planned(engine: Engine, unit: Unit) -> tuple[Tree, Plan]:
+def _planned(engine: Engine, unit: Unit) -> tuple[Tree, PlacementPlan]:
     """Return on which tree *unit* is placed, and what it asks for there; raises Unplaceable."""
     only_spread = is_spread(unit.workers) and not asks(unit.workers.request)  # anywhere
     tree = engine.tree_of(unit)
@@ -202,7 +202,7 @@ def _pod_set(engine: Engine, unit: Unit) -> PodSetExplanation | None:
     )
 
 
-def _at_level(tree: Tree, counts: Counts, unit: Unit, wanted: Plan, index: int) -> AtLevel:
+def _at_level(tree: Tree, counts: Counts, unit: Unit, wanted: PlacementPlan, index: int) -> AtLevel:
     """Return how many slices fit at the level with this *index*."""
     domains = tree.shape.domains
     found = {each: counts.of(each) for each in domains.of_level(index)}
@@ -225,7 +225,7 @@ def _at_level(tree: Tree, counts: Counts, unit: Unit, wanted: Plan, index: int) 
 
 
 def _beside_leader(
-    tree: Tree, found: Mapping[int, tuple[int, ...]], wanted: Plan, index: int
+    tree: Tree, found: Mapping[int, tuple[int, ...]], wanted: PlacementPlan, index: int
 ) -> tuple[int, int]:
     """Return the most slices in one of the domains *found*, and those that the leader displaces.
 

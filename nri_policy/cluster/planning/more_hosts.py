@@ -16,7 +16,7 @@ from msgspec.structs import replace
 
 from nri_policy.cluster.engine.bisection import smallest_fitting
 from nri_policy.cluster.engine.engine import Engine
-from nri_policy.cluster.engine.room import Room, pods_of
+from nri_policy.cluster.engine.unit_capacity import UnitCapacity, pods_of
 from nri_policy.cluster.objects.node import HOSTNAME
 from nri_policy.cluster.offline import engine_of
 from nri_policy.cluster.planning.changes import COMES_BACK, Change
@@ -71,7 +71,7 @@ def _models(engine: Engine, group: PlacementGroup) -> list[str]:
     found: dict[Hashable, tuple[int, str]] = {}
     for unit in units(group):
         with suppress(Unplaceable):
-            rooms = Room(engine, unit)
+            rooms = UnitCapacity(engine, unit)
             level = min(rooms.plan.level, rooms.host_level)
             domains = rooms.tree.shape.domains
             room = Counter[int]()

@@ -27,7 +27,7 @@ from msgspec.structs import replace
 
 from nri_policy.cluster.engine.engine import Engine
 from nri_policy.cluster.engine.reservation import hosts_named
-from nri_policy.cluster.engine.room import Room
+from nri_policy.cluster.engine.unit_capacity import UnitCapacity
 from nri_policy.cluster.numa.aligned_engine import AlignedEngine
 from nri_policy.cluster.numa.host_fit import host_reason
 from nri_policy.cluster.numa.promises import LiveZones
@@ -226,7 +226,7 @@ class _Search:
         if len(trial.nodes) > _FEW_NODES or any(map(aligns_pods, trial.view.zones.values())):
             return []
         alone = PodSet(name="main", count=1, template=Template(spec=pod.spec))
-        room = Room(trial, Unit(workers=alone))
+        room = UnitCapacity(trial, Unit(workers=alone))
         fits = {node: room.pods(node) for node in room.leaf}
         nodes = [
             node
@@ -303,7 +303,7 @@ class _Search:
                 for own in on_node.values():
                     if len(own) >= number:
                         trial.end(own[number - 1])
-            rooms = [Room(trial, unit) for unit in self._units]
+            rooms = [UnitCapacity(trial, unit) for unit in self._units]
             for node, own in on_node.items():
                 if number <= len(own):
                     fits[node].append(sum(each.pods(node) for each in rooms))
@@ -314,7 +314,7 @@ class _Search:
 
         Beside them is how many pods of the first pod set more than fit are to be in the domain.
         """
-        room = Room(self._engine, self._units[0])
+        room = UnitCapacity(self._engine, self._units[0])
         every = [node for node in on_node if node in room.leaf]
         if room.plan.unconstrained:
             return [(room.lack(-1), every)]

@@ -7,7 +7,7 @@ from typing import TypeVar
 from msgspec import Struct
 
 from nri_policy.cluster.engine.engine import Engine
-from nri_policy.cluster.engine.room import count_fitting, pods_of
+from nri_policy.cluster.engine.unit_capacity import count_fitting, pods_of
 from nri_policy.cluster.requests.group import PlacementGroup
 
 _Engine = TypeVar("_Engine", bound=Engine)

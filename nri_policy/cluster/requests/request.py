@@ -71,7 +71,7 @@ class Unit(Struct, frozen=True, kw_only=True):
         return tuple(each.name for each in self.pod_sets)
 
 
-class Plan(Struct, frozen=True, kw_only=True):
+class PlacementPlan(Struct, frozen=True, kw_only=True):
     """A request on one topology; levels by index."""
 
     level: int
@@ -309,7 +309,7 @@ def plan(
     levels: Sequence[str],
     settings: ClusterSettings,
     inside: int = 0,
-) -> Plan:
+) -> PlacementPlan:
     """Return what *unit* asks for on a tree of *levels*; raises Unplaceable.
 
     *implied*: the unit names no level, and is not constrained. All pods go into one domain of the
@@ -340,7 +340,7 @@ def plan(
     if apart >= 0:  # each of its domains takes one, and is filled by itself
         level = max(min(level, apart), inside)
         slice_level = max(min(slice_level, apart), level)
-    return Plan(
+    return PlacementPlan(
         level=level,
         slice_level=slice_level,
         size=outer.size if outer else 1,

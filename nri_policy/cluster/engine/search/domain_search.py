@@ -11,10 +11,10 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from msgspec import Struct
 from msgspec.structs import replace
 
-from nri_policy.cluster.engine.search.placement import Packing, assign, pack_as_wanted
+from nri_policy.cluster.engine.search.placement import PackedUnit, assign, pack_as_wanted
 from nri_policy.cluster.engine.state.tree import Tree
 from nri_policy.cluster.objects.assignment import Assignment
-from nri_policy.cluster.requests.request import Plan, Unit
+from nri_policy.cluster.requests.request import PlacementPlan, Unit
 from nri_policy.native._counts import Counts
 from nri_policy.native._packing import Refusal
 
@@ -26,11 +26,11 @@ _DOMAINS = 16  # domains that are compared
 Assignments = Mapping[str, Assignment]
 
 
-class Room(Struct, frozen=True):
+class UnitCounts(Struct, frozen=True):
     """How many of a unit fit where, beside those that are taken."""
 
     tree: Tree
-    wanted: Plan
+    wanted: PlacementPlan
     counts: Counts
     within: int  # the domain for all pods; -1: any domain
     fresh: bool  # whether the counts are valid only beside these assignments
@@ -41,14 +41,14 @@ class DomainSearch:
 
     def __init__(
         self,
-        room_for: Callable[[Unit, Assignments], Room],
+        room_for: Callable[[Unit, Assignments], UnitCounts],
         take: Callable[[Assignments, Unit, int], None],
     ) -> None:
         """`room_for` counts beside assignments, `take` counts them as used so many times."""
         self._room_for = room_for
         self._take = take
         self._steps = 0
-        self._rooms: dict[tuple[str, ...], Room] = {}
+        self._rooms: dict[tuple[str, ...], UnitCounts] = {}
 
     def find(self, units: Sequence[Unit]) -> dict[str, Assignment] | None:
         """Return places of all *units*, searched in this order; None without a result."""
@@ -68,7 +68,7 @@ class DomainSearch:
                 places, leader = pack_as_wanted(room.counts, wanted, unit.workers.count, domain)
             except Refusal:
                 continue
-            found = assign(room.tree, unit, Packing(places, leader, room.wanted.level))
+            found = assign(room.tree, unit, PackedUnit(places, leader, room.wanted.level))
             if not rest:
                 return taken | found
             self._steps += sum(len(each.domains) for each in found.values()) // _PLACES
@@ -79,7 +79,7 @@ class DomainSearch:
                 return whole
         return None
 
-    def _count(self, unit: Unit, taken: Assignments) -> Room:
+    def _count(self, unit: Unit, taken: Assignments) -> UnitCounts:
         room = self._rooms.get(unit.names)
         if room is None or room.fresh:
             room = self._rooms[unit.names] = self._room_for(unit, taken)
@@ -87,7 +87,7 @@ class DomainSearch:
             self._steps += room.tree.shape.domains.leaves // _LEAVES
         return room
 
-    def _domains(self, unit: Unit, room: Room, others: Sequence[Room]) -> Iterator[int]:
+    def _domains(self, unit: Unit, room: UnitCounts, others: Sequence[UnitCounts]) -> Iterator[int]:
         """Yield domains to try, -1 for any; domains with equal counts for every unit count once."""
         wanted = room.wanted
         if not wanted.unconstrained:
@@ -107,6 +107,6 @@ class DomainSearch:
             yield room.within
 
 
-def _fillings(wanted: Plan) -> tuple[Plan, Plan]:
+def _fillings(wanted: PlacementPlan) -> tuple[PlacementPlan, PlacementPlan]:
     """Return a plan, and one that takes the largest domains first where it takes the smallest."""
     return wanted, replace(wanted, ascending=not wanted.ascending)

@@ -11,7 +11,7 @@ from nri_policy.cluster.engine.state.tree import Tree
 from nri_policy.cluster.engine.state.zone_tree import ZoneTree
 from nri_policy.cluster.objects.node import HOSTNAME, ClusterNode
 from nri_policy.cluster.objects.settings import ZONE_LEVEL, Topology
-from nri_policy.cluster.requests.request import Plan, Unit
+from nri_policy.cluster.requests.request import PlacementPlan, Unit
 from nri_policy.cluster.view import ClusterView
 from nri_policy.foundation.wording import counted, did_you_mean, some
 from nri_policy.native._counts import Counts
@@ -20,7 +20,7 @@ from nri_policy.native._counts import Counts
 def not_fit(  # noqa: PLR0913 - what the text is made of
     topology: str,
     levels: tuple[str, ...],
-    plan: Plan,
+    plan: PlacementPlan,
     counts: Counts,
     kind: Filter,
     *,

@@ -14,7 +14,7 @@ from nri_policy.cluster.engine.state.shape import Path
 from nri_policy.cluster.engine.state.tree import Demand, Tree
 from nri_policy.cluster.objects.assignment import Assignment
 from nri_policy.cluster.objects.settings import ClusterSettings
-from nri_policy.cluster.requests.request import Plan, Unit, Unplaceable, plan
+from nri_policy.cluster.requests.request import PlacementPlan, Unit, Unplaceable, plan
 from nri_policy.native._counts import Counts
 from nri_policy.native._packing import Places, Refusal, pack
 
@@ -22,7 +22,7 @@ from nri_policy.native._packing import Places, Refusal, pack
 Limits = Mapping[str | tuple[str, ...], Mapping[str, int]]
 
 
-class Packing(Struct, frozen=True):
+class PackedUnit(Struct, frozen=True):
     """Where a unit is packed."""
 
     places: Places  # leaves and workers
@@ -39,7 +39,7 @@ def find_packing(  # noqa: PLR0913 - keywords: what counts beside what is free
     limits: Limits,
     implied: bool,
     within: Path,
-) -> Packing:
+) -> PackedUnit:
     """Return where *unit* is packed; raises Unplaceable.
 
     *held* are pods of the same group by leaf, which count for its most per host. *limits* are how
@@ -57,7 +57,7 @@ def find_packing(  # noqa: PLR0913 - keywords: what counts beside what is free
         has_leader=unit.leader is not None,
         within=domain_within(tree, within),
     )
-    return Packing(places, leader, wanted.level)
+    return PackedUnit(places, leader, wanted.level)
 
 
 def domain_within(tree: Tree, path: Path) -> int:
@@ -68,7 +68,7 @@ def domain_within(tree: Tree, path: Path) -> int:
     return domain
 
 
-def assign(tree: Tree, unit: Unit, found: Packing) -> dict[str, Assignment]:
+def assign(tree: Tree, unit: Unit, found: PackedUnit) -> dict[str, Assignment]:
     """Return the assignment of each pod set of *unit*, by name."""
     out = {unit.workers.name: assignment(tree, unit.workers.name, found.places)}
     if unit.leader is not None:
@@ -79,7 +79,7 @@ def assign(tree: Tree, unit: Unit, found: Packing) -> dict[str, Assignment]:
 def count(  # noqa: PLR0913, PLR0917 - who is counted, and what beside what is free
     tree: Tree,
     unit: Unit,
-    wanted: Plan,
+    wanted: PlacementPlan,
     settings: ClusterSettings,
     held: Mapping[int, int],
     limits: Limits = MappingProxyType({}),
@@ -113,7 +113,7 @@ def search(  # noqa: PLR0913 - what is searched for, and where
     tree: Tree,
     counts: Counts,
     kind: Filter,
-    wanted: Plan,
+    wanted: PlacementPlan,
     count: int,
     *,
     has_leader: bool = False,
@@ -148,7 +148,7 @@ def search(  # noqa: PLR0913 - what is searched for, and where
 
 
 def pack_as_wanted(
-    counts: Counts, wanted: Plan, count: int, within: int = -1
+    counts: Counts, wanted: PlacementPlan, count: int, within: int = -1
 ) -> tuple[Places, int]:
     """Return what `pack` does for a plan, *within* a domain if it is given; raises Refusal."""
     return pack(

@@ -18,7 +18,7 @@ from nri_policy.cluster.engine.search.message import no_domains
 from nri_policy.cluster.engine.search.placement import Limits, assignment, search
 from nri_policy.cluster.engine.state.shape import Path
 from nri_policy.cluster.engine.state.tree import Demand, Tree
-from nri_policy.cluster.objects.assignment import Assignment, Placed
+from nri_policy.cluster.objects.assignment import Assignment, DomainPods
 from nri_policy.cluster.objects.node import HOSTNAME
 from nri_policy.cluster.objects.settings import ClusterSettings
 from nri_policy.cluster.requests.group import GroupStatus, PlacementRequest, PodSet
@@ -110,7 +110,7 @@ def _together(
     ]
 
 
-def host_of_place(given: Assignment, place: Placed) -> str:
+def host_of_place(given: Assignment, place: DomainPods) -> str:
     """Return the host of a place, which may be a zone of it."""
     return place.values[given.levels.index(HOSTNAME) if HOSTNAME in given.levels else -1]
 

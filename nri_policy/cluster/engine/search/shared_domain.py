@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 
-from nri_policy.cluster.engine.search.domain_search import Room
+from nri_policy.cluster.engine.search.domain_search import UnitCounts
 from nri_policy.cluster.engine.state.shape import Path
 from nri_policy.cluster.objects.document import Amounts, with_place
 from nri_policy.cluster.requests.request import Unit
@@ -27,7 +27,7 @@ def needed(units: Iterable[Unit]) -> Amounts:
 
 
 def shared_domains(
-    units: Sequence[Unit], rooms: Sequence[Room], level: int
+    units: Sequence[Unit], rooms: Sequence[UnitCounts], level: int
 ) -> tuple[Iterator[Path], Path]:
     """Return the paths of domains of *level* that hold each unit, the fullest then first.
 

@@ -14,10 +14,10 @@ import msgspec
 from msgspec import Struct
 
 from nri_policy.cluster.engine.search.message import limit_text
-from nri_policy.cluster.engine.search.placement import Packing
+from nri_policy.cluster.engine.search.placement import PackedUnit
 from nri_policy.cluster.engine.search.replacement import leaf_kept
 from nri_policy.cluster.engine.state.tree import Tree
-from nri_policy.cluster.objects.assignment import Assignment, Placed
+from nri_policy.cluster.objects.assignment import Assignment, DomainPods
 from nri_policy.cluster.objects.node import HOSTNAME, ClusterNode
 from nri_policy.cluster.requests.group import GroupStatus, PlacementRequest, PodSet
 from nri_policy.cluster.requests.request import Unit, Unplaceable
@@ -31,7 +31,7 @@ class PackedDomain(Struct, frozen=True):
     leader: int
 
 
-def domain_of(tree: Tree, found: Packing) -> PackedDomain:
+def domain_of(tree: Tree, found: PackedUnit) -> PackedDomain:
     """Return the nodes of the domain that something is packed into."""
     leaves = [leaf for leaf, _ in found.places] + [found.leader] * (found.leader >= 0)
     return PackedDomain(nodes=_around(tree, leaves, found.level), leader=found.leader)
@@ -102,7 +102,7 @@ def assignment(name: str, pods: Mapping[str, int], nodes: Mapping[str, ClusterNo
     hosts = sorted(
         (nodes[node].labels.get(HOSTNAME, node), number) for node, number in pods.items()
     )
-    domains = [Placed(values=[host], count=number) for host, number in hosts]
+    domains = [DomainPods(values=[host], count=number) for host, number in hosts]
     return Assignment(pod_set=name, levels=[HOSTNAME], domains=domains)
 
 

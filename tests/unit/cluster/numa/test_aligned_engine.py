@@ -11,7 +11,7 @@ from msgspec.structs import replace
 
 from nri_policy.cluster.engine.preemption import victims
 from nri_policy.cluster.engine.reservation import Reservations
-from nri_policy.cluster.engine.room import count_fitting
+from nri_policy.cluster.engine.unit_capacity import count_fitting
 from nri_policy.cluster.objects.pod import read_pod
 from nri_policy.cluster.objects.settings import read_settings
 from nri_policy.cluster.offline import engine_of

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from msgspec.structs import replace
 
-from nri_policy.cluster.engine.room import count_fitting
+from nri_policy.cluster.engine.unit_capacity import count_fitting
 from nri_policy.cluster.objects.settings import read_settings
 from nri_policy.cluster.offline import engine_of
 from nri_policy.cluster.planning.standing import standing

@@ -24,7 +24,7 @@ from nri_policy.cluster.requests.request import (
 from nri_policy.native._counts import Counts
 
 
-class Room:
+class UnitCapacity:
     """How much of a pod set fits into each domain and on each host."""
 
     def __init__(self, engine: Engine, unit: Unit) -> None:
@@ -85,7 +85,7 @@ def count_fitting(engine: Engine, group: PlacementGroup, hosts: Collection[str])
     total = 0
     for unit in units(group):
         if unit.workers.count:
-            now = Room(engine, unit)
+            now = UnitCapacity(engine, unit)
             fits = sum(now.pods(node) for node in hosts)
             total += min(fits, unit.workers.count) + (unit.leader is not None and fits > 0)
     return min(total, pods_of(group))
