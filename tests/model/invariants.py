@@ -2,7 +2,8 @@
 
 (Spec delivery.md §3.) S1: when the answer to START is given, the container and the others that run
 have none of each other's own CPUs, unless a cgroup could not be written. S2: the daemon gives no
-CPU to a container that another still occupies, if it is to be either's own. Without more faults
+CPU to a container that another still occupies, if it is to be either's own; but a runtime may write
+a resize after the last look before the daemon takes it back. Without more faults
 a bounded number of rounds leads to where nothing is left to do (L2: no round comes again that has
 changed something), and then all is as decided (L1), and the books have what exists (S3).
 """

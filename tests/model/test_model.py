@@ -14,12 +14,13 @@ import pytest
 from nri_policy.delivery import machine
 from nri_policy.nri import versions
 from tests.loop.mutants import MUTANTS as LOOP_MUTANTS
-from tests.model.__main__ import explore
+from tests.model.__main__ import explore, silent
 from tests.model.coverage import Row, met, rows_of_table
+from tests.model.invariants import Invariants
 from tests.model.known_faults import BY_MODEL, BY_TEST
 from tests.model.mutants import MUTANTS
 from tests.model.scenes import RELEASES, SCENES, differences
-from tests.model.world import Scene
+from tests.model.world import Model, Scene
 
 STATES = 300  # of each scene and release
 BY_NAME = {each.name: each for each in SCENES}
@@ -36,6 +37,41 @@ def test_decisions_come_into_force_whatever_happens_next(
 ) -> None:
     found = explore(scene, release, STATES)
     assert not found.broken, "\n".join([found.broken, *found.history])
+
+
+def test_a_resize_may_come_into_force_after_the_last_look_before_it_is_taken_back() -> None:
+    """A look and the decision that follows from it are two moments: it may come between them."""
+    with silent():
+        model = Model(BY_NAME["an owner comes to a sharer"], "containerd", "2.4.0")
+        invariants, world = Invariants(model), model.first()
+        for step in (
+            "owner is to be created; the daemon answers: the runtime goes on with owner",
+            "owner is created; the daemon answers: the runtime goes on with owner",
+            "the runtime prepares the start of owner",
+            "sharer is written: 1-3 → 2-3",
+            "the daemon hears of it",
+            "owner starts; the daemon answers: the runtime goes on with owner",
+            "owner has started; the daemon answers: the runtime goes on with owner",
+            "some seconds pass",
+            "the daemon's turn: inform",
+            "owner is to be resized",
+            "the daemon answers with sharer on 3",
+            "the runtime updates sharer",
+            "the runtime goes on with owner",
+            "the runtime updates sharer, as it was called to",
+            "the daemon hears of it",
+            "some seconds pass",
+            "the daemon's turn: read",
+            "sharer is written: 2-3 → 3",
+            "the runtime resizes owner: 1-2",
+            "the daemon hears of it",
+            "the daemon's turn: write",
+            "the resize of owner has ended; the daemon answers: the runtime goes on with owner",
+            "sharer is written: 3 → 2-3",
+        ):
+            world = dict(model.moves(world))[step]
+            assert not invariants.wrong(world), step
+        assert invariants.settles(world) == ("", ())
 
 
 def test_each_release_is_like_one_that_is_explored() -> None:

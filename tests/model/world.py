@@ -129,7 +129,7 @@ class Box(Struct, frozen=True, cache_hash=True):
     size: int = 0  # 1: as resized, by the runtime's record
     in_force: int = 0  # the same by the cgroup
     missed: bool = False  # the runtime has failed to update it, which nobody hears of
-    slow: bool = False  # it was resized after the daemon had taken that back
+    slow: bool = False  # it was resized after the daemon's last look before it took that back
 
 
 class World(Struct, frozen=True, kw_only=True):
@@ -456,7 +456,7 @@ class Model:
                 planned=NONE,
                 size=size,
                 in_force=size,
-                slow=world.daemon is not None and not self._resizes(world.daemon.engine, index),
+                slow=world.daemon is not None and self._has_looked(world.daemon, index),
             )
             yield f"the runtime resizes {name}: {CPUSETS[cgroup]}", self._with(world, index, done)
             if world.faults:
@@ -473,6 +473,10 @@ class Model:
     def _resizes(self, engine: int, index: int) -> bool:
         """Whether the daemon waits for the end of a resize."""
         return self.names[index] in self.engines.view(engine).resizing
+
+    def _has_looked(self, daemon: State, index: int) -> bool:
+        """Whether the daemon has taken a resize back, or may do so by what it has read already."""
+        return "" in daemon.jobs or not self._resizes(daemon.engine, index)
 
     def _kept(self, cpus: int) -> int:
         return cpus if self.scene.cgroups == "systemd" else NONE
@@ -650,6 +654,9 @@ class Model:
 
     def _tell(self, world: World, daemon: State, number: int) -> World:
         after = self.step(daemon, ("tell", number))
+        for index, box in enumerate(world.boxes):
+            if box.slow and self._resizes(after.engine, index):  # it still waits for the end
+                world = self._with(world, index, replace(box, slow=False))
         return replace(world, daemon=after, late=world.late and bool(after.inputs))
 
     def _do(self, world: World, daemon: State, number: int, *, fails: bool) -> Move:
