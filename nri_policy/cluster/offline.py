@@ -28,10 +28,11 @@ from typing import Any
 import msgspec
 from msgspec.structs import replace
 
+from nri_policy.cluster.engine.engine import Engine
 from nri_policy.cluster.groups.gates import without_place
 from nri_policy.cluster.numa import fit as numa_fit
-from nri_policy.cluster.numa.aligned_engine import AlignedEngine
 from nri_policy.cluster.numa.report import live_zones
+from nri_policy.cluster.numa.zone_limits import ZoneLimits
 from nri_policy.cluster.objects.document import DocumentError
 from nri_policy.cluster.objects.metadata import Key
 from nri_policy.cluster.objects.pod import Pod, read_pod
@@ -100,14 +101,21 @@ def cluster_of(snapshot: ClusterSnapshot) -> Cluster:
 
 def engine_of(
     snapshot: ClusterSnapshot, settings: ClusterSettings, cluster: Cluster | None = None
-) -> AlignedEngine:
+) -> Engine:
     """Return an engine that has been told of all that is in *snapshot*.
 
     It reads *cluster*, which is `cluster_of` it, where nodes are to change.
     """
     view = (cluster or cluster_of(snapshot)).view
     settings = with_topologies(settings, snapshot.topologies)
-    engine = AlignedEngine(settings, view, cache(partial(live_zones, snapshot, settings)))
+    zones = cache(partial(live_zones, snapshot, settings))
+    engine = Engine(settings, view, partial(ZoneLimits, zones))
+    load(engine, snapshot)
+    return engine
+
+
+def load(engine: Engine, snapshot: ClusterSnapshot) -> None:
+    """Have an engine take in the pods and the groups of *snapshot*."""
     for pod in snapshot.pods:
         named = assigned_group(pod)
         if named is None:
@@ -119,7 +127,6 @@ def engine_of(
         engine.set_group(group)
     for pod in pods_elsewhere(snapshot):
         engine.set_member(pod, None)
-    return engine
 
 
 def open_places(snapshot: ClusterSnapshot) -> int:

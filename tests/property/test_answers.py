@@ -4,20 +4,21 @@ from __future__ import annotations
 
 import json
 import random
+from functools import partial
 from typing import Any
 
 import msgspec
 
 from nri_policy.cluster.engine.engine import Engine
 from nri_policy.cluster.engine.unit_capacity import UnitCapacity
-from nri_policy.cluster.numa.aligned_engine import AlignedEngine
 from nri_policy.cluster.numa.extender import Verbs
 from nri_policy.cluster.numa.promises import LiveZones, size_of
 from nri_policy.cluster.numa.report import node_fits
 from nri_policy.cluster.numa.service_spread import ServiceSpread
+from nri_policy.cluster.numa.zone_limits import ZoneLimits
 from nri_policy.cluster.objects.pod import read_pod
 from nri_policy.cluster.objects.settings import ClusterSettings, read_settings
-from nri_policy.cluster.offline import cluster_of, engine_of
+from nri_policy.cluster.offline import cluster_of, engine_of, load
 from nri_policy.cluster.planning.answers import explain_group, try_groups
 from nri_policy.cluster.planning.moves import plan_moves
 from nri_policy.cluster.planning.trial import TriedGroup
@@ -161,14 +162,14 @@ class Asked:
         engine = engine_of(self.snapshot, self.using)
         return try_groups(engine, map(read_group, groups))
 
-    def service(self) -> tuple[AlignedEngine, LiveZones]:
+    def service(self) -> tuple[Engine, LiveZones]:
         """The engine and the zones of a service that has followed this cluster."""
         here = cluster_of(self.snapshot)
         zones = LiveZones(self.using.extender, here.view, lambda: 0.0)
         for pod in self.snapshot.pods:
             zones.set_pod(pod)
-        engine = engine_of(self.snapshot, self.using, here)
-        engine.zones = lambda: zones
+        engine = Engine(self.using, here.view, partial(ZoneLimits, lambda: zones))
+        load(engine, self.snapshot)
         return engine, zones
 
     def refused_by_extender(self, placed: TriedGroup, asked: Object) -> int:

@@ -12,7 +12,7 @@ from collections.abc import Mapping, Sequence
 from itertools import product
 
 from tests.property.seeds import seeds
-from tests.unit.cluster.numa.test_aligned_engine import Hosts, leader_group
+from tests.unit.cluster.numa.test_zone_limits import Hosts, leader_group
 
 
 def holds(free: Sequence[int], sizes: Sequence[int]) -> bool:

@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import random
+from functools import partial
 from typing import Any
 
 import msgspec
 
 from nri_policy.cluster.engine.engine import Engine
 from nri_policy.cluster.engine.state.tree import Tree
-from nri_policy.cluster.numa.aligned_engine import AlignedEngine
 from nri_policy.cluster.numa.promises import LiveZones
+from nri_policy.cluster.numa.zone_limits import ZoneLimits
 from nri_policy.cluster.objects.node import HOSTNAME, ClusterNode, Taint
 from nri_policy.cluster.objects.pod import Container, Pod, PodSpec, Template
 from nri_policy.cluster.objects.settings import ClusterSettings, Topology
@@ -37,7 +38,7 @@ class Events:
     def __init__(self, seed: int) -> None:
         self.random = random.Random(seed)
         self.cluster = Cluster()
-        self.engine = engine_in(self.cluster)
+        self.engine, self.live = engine_in(self.cluster)
         self.cluster.follow(self.engine)
         self.zones: dict[str, NodeZones] = {}
         self.pods: dict[str, Pod] = {}
@@ -59,7 +60,7 @@ class Events:
             case 6:
                 pod = Pod("default", f"p{draw.randrange(6)}", template(1).spec, node=name)
                 self.pods[pod.name] = pod
-                self.engine.zones().set_pod(pod)
+                self.live.set_pod(pod)
                 self.engine.set_pod(pod)
             case _:
                 group = draw.choice(groups())
@@ -93,20 +94,20 @@ class Events:
         attributes = (("topologyManagerPolicy", policy),)
         return NodeZones(node=name, zones=(*zones,), attributes=attributes)
 
-    def again(self) -> AlignedEngine:
-        engine = engine_in(Cluster(self.engine.nodes.values(), self.zones.values()))
+    def again(self) -> Engine:
+        engine, live = engine_in(Cluster(self.engine.nodes.values(), self.zones.values()))
         for pod in self.pods.values():
-            engine.zones().set_pod(pod)
+            live.set_pod(pod)
             engine.set_pod(pod)
         for group in self.engine.groups.values():
             engine.set_group(group)
         return engine
 
 
-def engine_in(cluster: Cluster) -> AlignedEngine:
+def engine_in(cluster: Cluster) -> tuple[Engine, LiveZones]:
     zones = LiveZones(SETTINGS.extender, cluster.view, lambda: 0.0)
     cluster.follow(zones)
-    return AlignedEngine(SETTINGS, cluster.view, lambda: zones)
+    return Engine(SETTINGS, cluster.view, partial(ZoneLimits, lambda: zones)), zones
 
 
 def template(cpu: int) -> Template:

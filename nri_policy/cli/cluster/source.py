@@ -21,7 +21,6 @@ from nri_policy.cli.failure import Exit, Failure
 from nri_policy.cli.options import name_of
 from nri_policy.cluster.engine.engine import Engine
 from nri_policy.cluster.files import Files, read_documents
-from nri_policy.cluster.numa.aligned_engine import AlignedEngine
 from nri_policy.cluster.objects.claimed_devices import ClaimedDevices
 from nri_policy.cluster.objects.document import DocumentError
 from nri_policy.cluster.objects.node import HOSTNAME
@@ -89,7 +88,7 @@ class ClusterSource(Struct, frozen=True):
 
     def load(
         self, *, budgets: bool = False, devices: bool = False
-    ) -> tuple[AlignedEngine, ClusterSnapshot]:
+    ) -> tuple[Engine, ClusterSnapshot]:
         """Return an engine that knows the cluster, see `read`."""
         snapshot, settings = self.read(budgets=budgets, devices=devices)
         with document_errors(), collection_paused():

@@ -6,9 +6,11 @@ its assignments. Pod sets go one after the other, in other orders, together, or 
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
 from functools import partial
+from itertools import count
 from types import MappingProxyType
 from typing import Self
 
@@ -27,8 +29,10 @@ from nri_policy.cluster.engine.search.pod_set_order import Orders, order_text
 from nri_policy.cluster.engine.search.replacement import kept_leaves
 from nri_policy.cluster.engine.search.shared_domain import needed, shared_domains
 from nri_policy.cluster.engine.search.spread_assignment import (
+    assignment,
     by_node,
 )
+from nri_policy.cluster.engine.state.host_limits import OwnLimits
 from nri_policy.cluster.engine.state.shape import Path
 from nri_policy.cluster.engine.state.tree import Tree
 from nri_policy.cluster.objects.assignment import Assignment
@@ -51,6 +55,8 @@ from nri_policy.cluster.requests.request import (
 from nri_policy.foundation.wording import some
 from nri_policy.native._counts import have_left
 
+_BY_ZONES = "nodes that align pods to one NUMA node count by their zones"
+MAX_TRIES = 10  # to spread pod sets that are in each other's way
 MAX_DOMAINS = 3  # most domains in which `_place_in_one` tries other orders of pod sets
 
 
@@ -73,7 +79,103 @@ class Engine(PodSetEngine):
         spreading avoid such nodes. *more* pods of a pod set go where replaced ones would; what the
         group has stays. To *explain* a refusal takes longer than to find it. Nothing changes.
         Raises DocumentError for a request that breaks a rule.
+
+        If hosts would refuse pods there, the group is placed again within their limits. If it
+        cannot be, the status says what they refuse.
         """
+        status = self._place_by_totals(group, failures, more, explain)
+        limits = self.limits
+        if not status.assignments or not limits.may_refuse():
+            return status
+        keeps = is_replaced(group, more)
+        if not keeps and self._has_places(group):
+            made = self.fork()
+            made.take_out([*self._usages.out, (group.namespace, group.name)])
+            return made.place(group, failures, more, explain=explain)
+        kept = group if keeps else None
+        placed = replace(group, status=status)
+        refused = limits.find_refused(placed, kept)
+        if not refused:
+            return status
+        limited = self._within_limits(group)
+        found = limited._place_by_totals(group, failures, more, explain)  # noqa: SLF001 - another engine
+        if found.assignments and not limits.find_refused(replace(group, status=found), kept):
+            return found
+        return limits.refusal(placed, refused, "" if found.assignments else found.message)
+
+    def count_by_zones(self, group: PlacementGroup, status: GroupStatus) -> GroupStatus:
+        """Return the *status* of a new group; if hosts have too little in all, as zones count.
+
+        This is slower than a placement: only for reports to people.
+        """
+        if status.assignments or status.conditions or not self.limits.may_refuse():
+            return status
+        found = self._within_limits(group)._place_by_totals(group, {}, {}, True)  # noqa: SLF001 - another engine
+        if found.message == status.message:
+            return status
+        return replace(status, message=f"{found.message}; {_BY_ZONES}")
+
+    def _within_limits(self, group: PlacementGroup) -> Self:
+        """Return one of the same state that places *group* within the limits of hosts."""
+        limits: OwnLimits = {}
+        for unit in units(group):
+            limits |= self.limits.of(unit)
+        return self.with_limits(limits)
+
+    def _has_places(self, group: PlacementGroup) -> bool:
+        key = group.namespace, group.name
+        known = self.groups.get(key)
+        return known is not None and bool(known.status.assignments) and key not in self._usages.out
+
+    def spread(
+        self, group: PlacementGroup, failures: Mapping[str, int] = MappingProxyType({})
+    ) -> dict[str, int]:
+        """Return how many new pods of *group* each node would get; under "" those without a place.
+
+        Its pod sets go one after the other, each sees those before. Balance counts the group's
+        running pods. *failures* are recent ones of the group's pods, by node. Nothing changes.
+        Raises DocumentError for a request that breaks a rule.
+        """
+        pods: Counter[str] = Counter()
+        for new, left in self._spread_group(group, failures).values():
+            pods.update(new | {"": left})
+        return dict(+pods)
+
+    def _spread_group(
+        self, group: PlacementGroup, failures: Mapping[str, int]
+    ) -> dict[str, tuple[dict[str, int], int]]:
+        """Return, by pod set, the new pods for each node, and how many find no place.
+
+        Hosts that would refuse some get no more than they took, after many tries none at all.
+        """
+        found = self._spread_by_totals(group, failures)
+        if not self.limits.may_refuse():
+            return found
+        limits: OwnLimits = {}
+        for tries in count():
+            assignments = [assignment(name, new, self.nodes) for name, (new, _) in found.items()]
+            status = GroupStatus(state="Placed", assignments=assignments)
+            refused = self.limits.find_refused(replace(group, status=status))
+            if not refused:
+                break
+            for pod_set in () if limits else group.pod_sets:
+                limits |= self.limits.of(Unit(workers=pod_set))
+            for host, found_there in refused.items():
+                nodes = [each.name for each in self.view.on_host(host)]
+                for name, each in found_there.items():
+                    most = 0 if tries > MAX_TRIES else each.of - each.pods
+                    limits[name] |= dict.fromkeys(nodes, most)
+            found = self.with_limits(limits)._spread_by_totals(group, failures)  # noqa: SLF001 - another engine
+        return found
+
+    def _place_by_totals(
+        self,
+        group: PlacementGroup,
+        failures: Mapping[str, int],
+        more: Mapping[str, int],
+        explain: bool,
+    ) -> GroupStatus:
+        """Return the status of *group* as `place` does, by what hosts have in all."""
         steps = [unit for unit in units(group) if unit.workers.count]
         together, exclusive = together_of(group), exclusive_of(group.pod_sets)
         if steps and (together is not None or exclusive is not None):
@@ -112,7 +214,7 @@ class Engine(PodSetEngine):
         at = self._shared_level(alone, trees)
         if together is not None and together.required and self._shared_level(together, trees) > at:
             alone = together
-        others = [each for key, each in self.groups.items() if key not in self.out]
+        others = [each for key, each in self.groups.items() if key not in self._usages.out]
         taken = taken_domains(group, at, trees[0], others, self.view)
         engine = self.without_nodes(nodes_in(taken, trees[0]))
         status = engine._place_together(group, alone, steps, failures, more, explain)  # noqa: SLF001 - another engine

@@ -12,7 +12,7 @@ from contextlib import suppress
 from copy import copy
 from functools import partial
 from types import MappingProxyType
-from typing import Self
+from typing import Any, Self
 
 import msgspec
 from msgspec.structs import replace
@@ -26,7 +26,6 @@ from nri_policy.cluster.engine.search.crowding import (
 from nri_policy.cluster.engine.search.domain_search import UnitCounts
 from nri_policy.cluster.engine.search.message import unknown_level
 from nri_policy.cluster.engine.search.placement import (
-    Limits,
     assign,
     assignment,
     count,
@@ -43,6 +42,7 @@ from nri_policy.cluster.engine.search.spread_assignment import (
 )
 from nri_policy.cluster.engine.state.cluster_state import ClusterState
 from nri_policy.cluster.engine.state.group_usages import GroupUsages
+from nri_policy.cluster.engine.state.host_limits import Limits
 from nri_policy.cluster.engine.state.shape import Path
 from nri_policy.cluster.engine.state.tree import Tree
 from nri_policy.cluster.engine.state.usage import Usage, usages_of
@@ -76,7 +76,6 @@ MAX_NEAR = 16  # most domains tried near other pod sets
 class PodSetEngine(ClusterState):
     """The state of a cluster, and where one pod set would go in it."""
 
-    out: frozenset[Key] = frozenset()  # groups that have left this fork
     _limits: Limits = MappingProxyType({})  # see `with_limits`
     _within: Path = ()  # see `_inside`
     _near_level = -1  # see `_near`
@@ -98,9 +97,7 @@ class PodSetEngine(ClusterState):
 
         It takes in nothing.
         """
-        made = copy(self)
-        made._within = path  # noqa: SLF001 - another engine
-        return made
+        return self._copy(_within=path)
 
     def _near(self, level: int) -> Self:
         """Return one of the same state that places pod sets into domains that others are in.
@@ -108,15 +105,13 @@ class PodSetEngine(ClusterState):
         Domains of *level* count; a pod set without room in these goes anywhere. It takes in
         nothing.
         """
-        made = copy(self)
-        made._near_level = level  # noqa: SLF001 - another engine
-        return made
+        return self._copy(_near_level=level)
 
-    def _beside(
-        self, _group: PlacementGroup, _unit: Unit, _taken: Mapping[str, Assignment]
-    ) -> Self:
+    def _beside(self, group: PlacementGroup, unit: Unit, taken: Mapping[str, Assignment]) -> Self:
         """Return what places a unit beside what new assignments of the same group take."""
-        return self
+        if not taken or not self._limits:
+            return self
+        return self.with_limits(self.limits.beside(self._limits, group, unit, taken))
 
     def _room_for(
         self, group: PlacementGroup, unit: Unit, taken: Mapping[str, Assignment]
@@ -282,21 +277,7 @@ class PodSetEngine(ClusterState):
         leaves = tree.shape.domains.leaves_below(domain_within(tree, self._within))
         return frozenset(tree.nodes_in([leaves]))
 
-    def spread(
-        self, group: PlacementGroup, failures: Mapping[str, int] = MappingProxyType({})
-    ) -> dict[str, int]:
-        """Return how many new pods of *group* each node would get; under "" those without a place.
-
-        Its pod sets go one after the other, each sees those before. Balance counts the group's
-        running pods. *failures* are recent ones of the group's pods, by node. Nothing changes.
-        Raises DocumentError for a request that breaks a rule.
-        """
-        pods: Counter[str] = Counter()
-        for new, left in self._spread_group(group, failures).values():
-            pods.update(new | {"": left})
-        return dict(+pods)
-
-    def _spread_group(
+    def _spread_by_totals(
         self, group: PlacementGroup, failures: Mapping[str, int]
     ) -> dict[str, tuple[dict[str, int], int]]:
         """Return, by pod set, the new pods for each node, and how many find no place."""
@@ -355,33 +336,31 @@ class PodSetEngine(ClusterState):
             if shared := self._ledger.spread_tree([label]).find_shared(pods):
                 raise Unplaceable(f"pods that exclude each other would share {label} {shared}")
 
-    def count_by_zones(self, _group: PlacementGroup, status: GroupStatus) -> GroupStatus:
-        """Return the *status* of a new group, with what zones leave room for if it is refused."""
-        return status
-
-    def limits_of(self, _unit: Unit) -> Limits:
-        """Return how many new pods of a unit nodes take at most, whatever they have in all."""
-        return self._limits
-
     def fork(self) -> Self:
         """Return a copy for trials: what changes in the copy changes nothing here.
 
         It takes in no nodes, zones, pods or settings, and lives while nothing changes here.
         """
-        made = copy(self)
-        made._usages, made._ledger = self._usages.fork(), self._ledger.fork()  # noqa: SLF001 - another engine
-        made.groups = made._usages.groups  # noqa: SLF001 - another engine
-        return made
+        usages = self._usages.fork()
+        return self._copy(
+            _usages=usages,
+            groups=usages.groups,
+            _ledger=self._ledger.fork(),
+            limits=self.limits.fork(usages),
+        )
 
     def without_usage(self, only: Collection[str] | None = None) -> Self:
         """Return one of these nodes, or *only* some of them, with nothing in use.
 
         Valid until nodes, capacities of zones or settings change.
         """
-        made = copy(self)
-        made._usages, made._ledger = GroupUsages(self.view), self._ledger.without_usage(only)  # noqa: SLF001 - another engine
-        made.groups = made._usages.groups  # noqa: SLF001 - another engine
-        return made
+        usages = GroupUsages(self.view)
+        return self._copy(
+            _usages=usages,
+            groups=usages.groups,
+            _ledger=self._ledger.without_usage(only),
+            limits=self.limits.emptied(usages),
+        )
 
     def emptied(
         self, staying: Iterable[PlacementGroup], only: Collection[str] | None = None
@@ -391,12 +370,22 @@ class PodSetEngine(ClusterState):
         In use is what pods of no group have that never end, and the places of *staying* groups.
         Valid as long as `without_usage`, and until lasting pods or *staying* groups change.
         """
-        made = copy(self)
-        made._usages = GroupUsages(self.view)  # noqa: SLF001 - another engine
-        made._ledger = self._ledger.without_usage(only, lasting=True)  # noqa: SLF001 - another engine
-        made.groups = made._usages.groups  # noqa: SLF001 - another engine
+        usages, ledger = GroupUsages(self.view), self._ledger.without_usage(only, lasting=True)
         for each in staying:
-            ClusterState.set_group(made, each)
+            key = each.namespace, each.name
+            usages.groups[key] = each
+            ledger.assume(usages.in_use(key), 1)
+        return self._copy(
+            _usages=usages,
+            groups=usages.groups,
+            _ledger=ledger,
+            limits=self.limits.emptied(usages, self._lasting, only),
+        )
+
+    def _copy(self, **changed: Any) -> Self:
+        """Return an engine that differs from this one by the *changed* attributes."""
+        made = copy(self)
+        vars(made).update(changed)
         return made
 
     @property
@@ -421,9 +410,7 @@ class PodSetEngine(ClusterState):
 
         By pod set and node, *limits* are how many new pods a host takes at most.
         """
-        made = copy(self)
-        made._limits = limits  # noqa: SLF001 - another engine
-        return made
+        return self._copy(_limits=limits)
 
     def close(self, nodes: Collection[str]) -> None:
         """Close these *nodes* to new pods in this fork."""
@@ -437,16 +424,17 @@ class PodSetEngine(ClusterState):
     def end(self, pod: Pod) -> None:
         """Have a bound pod of no group end in this fork."""
         self.occupy(pod.node, self.kind(pod.spec.effective()), -1)
+        self._usages.ended = (*self._usages.ended, pod)
 
     def take_out(self, groups: Collection[Key]) -> None:
         """Have just these groups leave their places in this fork, with their pods."""
         wanted = frozenset(groups)
         if unknown := wanted - self._freed.keys():
             self._freed = {**self._freed, **{key: self._usages_to_free(key) for key in unknown}}
-        back, gone = self.out - wanted, wanted - self.out
+        back, gone = self._usages.out - wanted, wanted - self._usages.out
         self._ledger.assume([each for key in back for each in self._freed[key]], 1)
         self._ledger.assume([each for key in gone for each in self._freed[key]], -1)
-        self.out = wanted
+        self._usages.out = wanted
 
     def _usages_to_free(self, key: Key) -> list[Usage]:
         # The report of a zone lacks what runs there: it is free once the pods end.
@@ -487,7 +475,7 @@ class PodSetEngine(ClusterState):
         """
         key = (group.namespace, group.name)
         known = self.groups.get(key)
-        own = [] if key in self.out else self._usages.in_use(key)
+        own = [] if key in self._usages.out else self._usages.in_use(key)
         as_given = known is not None and _usage_of(known) == _usage_of(group)
         replacing = is_replaced(group, more)
         if len(steps) < 2 and (as_given if replacing else not own):

@@ -42,7 +42,7 @@ class UnitCapacity:
         self.counts: Counts | None = None
         with suppress(Unplaceable):  # no node takes part
             self.counts, _ = count(
-                self.tree, unit, self.plan, engine.settings, {}, engine.limits_of(unit)
+                self.tree, unit, self.plan, engine.settings, {}, engine.limits.of(unit)
             )
 
     def pods(self, node: str) -> int:

@@ -22,11 +22,13 @@ from __future__ import annotations
 import logging
 import time
 from collections.abc import Callable, Iterator
+from functools import partial
 from math import inf
 from typing import Any
 
 from msgspec.structs import replace
 
+from nri_policy.cluster.engine.engine import Engine
 from nri_policy.cluster.groups.attempts import Attempts
 from nri_policy.cluster.groups.failure import Failures
 from nri_policy.cluster.groups.members import Members
@@ -45,8 +47,8 @@ from nri_policy.cluster.groups.writes import (
     pod_of,
     with_status,
 )
-from nri_policy.cluster.numa.aligned_engine import AlignedEngine
 from nri_policy.cluster.numa.promises import LiveZones
+from nri_policy.cluster.numa.zone_limits import ZoneLimits
 from nri_policy.cluster.objects.metadata import Key
 from nri_policy.cluster.objects.node import ClusterNode
 from nri_policy.cluster.objects.pod import Pod
@@ -89,7 +91,7 @@ class Controller:
         Gates stay closed while the places of a group *are contested* by pods on their way.
         *date* is the time of the world, in seconds since the epoch: another leader reads it.
         """
-        self.engine = AlignedEngine(settings, view, lambda: zones)
+        self.engine = Engine(settings, view, partial(ZoneLimits, lambda: zones))
         self.members = Members(now)
         self._occupancy = Occupancy(self.engine, self.members)
         self._changes = PodChanges(self.engine, self.members, self._occupancy, now)

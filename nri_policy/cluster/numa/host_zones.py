@@ -16,6 +16,7 @@ from itertools import count
 from msgspec import Struct
 from msgspec.structs import replace
 
+from nri_policy.cluster.engine.state.host_limits import HostRefusal
 from nri_policy.cluster.numa.equal_pods import count_equal
 from nri_policy.cluster.numa.fit import reason
 from nri_policy.cluster.numa.promises import LiveZones, size_of
@@ -42,15 +43,6 @@ class PodsOnHost(Struct, frozen=True):
     request: NumaRequest
     zone: int | None
     count: int
-
-
-class HostRefusal(Struct, frozen=True):
-    """How many pods of a pod set a host refuses, of how many, and why the first of them."""
-
-    pods: int
-    of: int
-    why: str
-    alone: bool = True  # whether it would without the other pod sets, too
 
 
 ByHost = Mapping[str, Sequence[PodsOnHost]]  # places of a group

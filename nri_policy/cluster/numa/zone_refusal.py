@@ -4,9 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from msgspec import Struct
-
-from nri_policy.cluster.numa.host_zones import HostRefusal
+from nri_policy.cluster.engine.state.host_limits import HostRefusal, Refusals, RefusedByHost
 from nri_policy.cluster.objects.assignment import Assignment
 from nri_policy.cluster.objects.node import HOSTNAME
 from nri_policy.cluster.requests.group import Condition, GroupStatus
@@ -16,18 +14,8 @@ ZONES_REFUSE = "ZonesRefuse"  # the condition of a group that only zones are in 
 _WHEN_EMPTY = "even if it is empty"
 _NOW = "while its zones are as full as now"
 
-_ByHost = Mapping[str, Mapping[str, HostRefusal]]  # by host, and pod set
 
-
-class Refusals(Struct, frozen=True):
-    """What nodes refuse of a group: pods by pod set, and a sentence for each pod set."""
-
-    pods: dict[str, int]
-    texts: list[str]
-    too_small: bool  # empty nodes would refuse as many
-
-
-def describe(status: GroupStatus, refused: _ByHost, small: _ByHost) -> Refusals:
+def describe(status: GroupStatus, refused: RefusedByHost, small: RefusedByHost) -> Refusals:
     """Return what is *refused* at the places in *status*; *small* is what hosts refuse if empty."""
     by_pod_set: dict[str, dict[str, HostRefusal]] = {}
     curable = set[str]()  # pod sets of which hosts would take more if they were empty

@@ -12,7 +12,6 @@ from msgspec.structs import replace
 
 from nri_policy.cluster.engine.engine import Engine
 from nri_policy.cluster.engine.search.message import by_reason, left_out_text
-from nri_policy.cluster.numa.aligned_engine import AlignedEngine
 from nri_policy.cluster.objects.claimed_devices import ClaimedDevices
 from nri_policy.cluster.objects.constraints import describe
 from nri_policy.cluster.objects.pod import Pod
@@ -28,7 +27,7 @@ _HINT = '"cluster fit" shows which zones of each node take one of its pods'
 
 
 def try_groups(
-    engine: AlignedEngine,
+    engine: Engine,
     groups: Iterable[PlacementGroup],
     failures: Mapping[str, int] = MappingProxyType({}),
     *,
@@ -54,7 +53,7 @@ def try_groups(
 
 
 def explain_group(
-    engine: AlignedEngine,
+    engine: Engine,
     group: PlacementGroup,
     pods: Iterable[Pod] = (),
     *,
@@ -68,7 +67,7 @@ def explain_group(
     if found.standing is not None:
         trial = without_reserved(engine, found.standing)
         found = replace(found, status=trial.count_by_zones(group, found.status))
-    refusals = engine.check(group)  # empty for a group without places
+    refusals = engine.limits.check(group)  # empty for a group without places
     notes = [*notes_of(engine, group), *notes_of_zones(engine, group, found.status)]
     notes += [f"{group.namespace}/{group.name}, {text}" for text in refusals.texts]
     notes += _left_out(engine, group, live=live)
@@ -86,9 +85,7 @@ def notes_of_devices(
             yield f"{name}, {text}"
 
 
-def notes_of_zones(
-    engine: AlignedEngine, group: PlacementGroup, status: GroupStatus
-) -> Iterator[str]:
+def notes_of_zones(engine: Engine, group: PlacementGroup, status: GroupStatus) -> Iterator[str]:
     """Yield what zones that are too small mean for a group that has no places, and what helps."""
     name = f"{group.namespace}/{group.name}"
     if status.conditions:
@@ -96,7 +93,7 @@ def notes_of_zones(
     elif not status.assignments:
         nodes = engine.nodes
         for each in group.pod_sets:
-            refused = engine.too_small(each.template.spec) if each.count else {}
+            refused = engine.limits.too_small(each.template.spec) if each.count else {}
             if refused:
                 node, why = next(iter(refused.items()))
                 yield (

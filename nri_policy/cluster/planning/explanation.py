@@ -170,7 +170,7 @@ def _pod_set(engine: Engine, unit: Unit) -> PodSetExplanation | None:
     """Return how much of a pod set fits at every level; None for an invalid request."""
     try:
         tree, wanted = _planned(engine, unit)
-        most = engine.limits_of(replace(unit, workers=replace(unit.workers, count=MAX_COUNT)))
+        most = engine.limits.of(replace(unit, workers=replace(unit.workers, count=MAX_COUNT)))
         counts, kind = count(tree, unit, wanted, engine.settings, {}, most)
     except Unplaceable:
         return None

@@ -28,9 +28,9 @@ from msgspec.structs import replace
 from nri_policy.cluster.engine.engine import Engine
 from nri_policy.cluster.engine.reservation import hosts_named
 from nri_policy.cluster.engine.unit_capacity import UnitCapacity
-from nri_policy.cluster.numa.aligned_engine import AlignedEngine
 from nri_policy.cluster.numa.host_fit import host_reason
 from nri_policy.cluster.numa.promises import LiveZones
+from nri_policy.cluster.numa.report import live_zones
 from nri_policy.cluster.objects.budget import Budget
 from nri_policy.cluster.objects.document import PODS, DocumentError
 from nri_policy.cluster.objects.pod import Pod, Template
@@ -76,7 +76,7 @@ class MovePlan(Struct, frozen=True, rename="camel"):
 
 
 def plan_moves(
-    engine: AlignedEngine, group: PlacementGroup, snapshot: ClusterSnapshot, most: int = MOST_MOVES
+    engine: Engine, group: PlacementGroup, snapshot: ClusterSnapshot, most: int = MOST_MOVES
 ) -> MovePlan:
     """Return the fewest moves, *most* at most, that are found after which *group* fits.
 
@@ -85,7 +85,7 @@ def plan_moves(
     if group.status.assignments:
         raise DocumentError("", f"{group.namespace}/{group.name} has its places")
     movable, staying = movable_pods(engine, snapshot)
-    search = _Search(engine, group, most)
+    search = _Search(engine, group, snapshot, most)
     status, moves = search.find(movable, snapshot.budgets)
     status = engine.count_by_zones(group, status)
     return MovePlan(
@@ -146,10 +146,13 @@ class _StaysError(Exception):
 
 
 class _Search:
-    def __init__(self, engine: AlignedEngine, group: PlacementGroup, most: int) -> None:
+    def __init__(
+        self, engine: Engine, group: PlacementGroup, snapshot: ClusterSnapshot, most: int
+    ) -> None:
         ahead = standing(engine, group).set_aside.values()
         self._engine = engine.without_nodes({host for hosts in ahead for host in hosts})
         self._group = group
+        self._snapshot = snapshot
         self._most = most
         self._units = [unit for unit in units(group) if unit.workers.count]
         self._asked = Counter[str]()  # of each resource, what the pod that needs most of it does
@@ -160,7 +163,7 @@ class _Search:
     @cached_property
     def _zones(self) -> LiveZones:
         """The zones of all nodes, where pods that move are promised their places."""
-        return self._engine.zones().fork([*self._engine.nodes])
+        return live_zones(self._snapshot, self._engine.settings)
 
     def find(
         self, movable: Sequence[Pod], budgets: Sequence[Budget]
@@ -203,7 +206,7 @@ class _Search:
         return None
 
     def _arrange(
-        self, trial: AlignedEngine, pods: Sequence[Pod], moves: list[Move], tries: Iterator[int]
+        self, trial: Engine, pods: Sequence[Pod], moves: list[Move], tries: Iterator[int]
     ) -> tuple[GroupStatus, list[Move]] | None:
         """Return what comes of the group once *pods* have gone somewhere first, if it fits then."""
         if not pods:
@@ -221,7 +224,7 @@ class _Search:
                 return found
         return None
 
-    def _nodes_for(self, trial: AlignedEngine, pod: Pod) -> list[str]:
+    def _nodes_for(self, trial: Engine, pod: Pod) -> list[str]:
         """Return some of the nodes that have room for a pod, those with the least of it first."""
         if len(trial.nodes) > _FEW_NODES or any(map(aligns_pods, trial.view.zones.values())):
             return []
@@ -260,7 +263,7 @@ class _Search:
     def _fits_without(self, pods: Sequence[Pod]) -> bool:
         return bool(self._without(pods).place(self._group, explain=False).assignments)
 
-    def _without(self, pods: Iterable[Pod]) -> AlignedEngine:
+    def _without(self, pods: Iterable[Pod]) -> Engine:
         """Return a fork in which these are out of the cluster."""
         trial = self._engine.fork()
         for pod in pods:

@@ -2,15 +2,11 @@
 
 from __future__ import annotations
 
-from typing import TypeVar
-
 from msgspec import Struct
 
 from nri_policy.cluster.engine.engine import Engine
 from nri_policy.cluster.engine.unit_capacity import count_fitting, pods_of
 from nri_policy.cluster.requests.group import PlacementGroup
-
-_Engine = TypeVar("_Engine", bound=Engine)
 
 
 class Standing(Struct, frozen=True, rename="camel"):
@@ -46,7 +42,7 @@ def standing(engine: Engine, group: PlacementGroup) -> Standing:
     )
 
 
-def without_reserved(engine: _Engine, found: Standing) -> _Engine:
+def without_reserved(engine: Engine, found: Standing) -> Engine:
     """Return *engine* without the hosts that are set aside for groups ahead."""
     return engine.without_nodes({host for hosts in found.set_aside.values() for host in hosts})
 

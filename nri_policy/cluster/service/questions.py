@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import msgspec
 
-from nri_policy.cluster.numa.aligned_engine import AlignedEngine
+from nri_policy.cluster.engine.engine import Engine
 from nri_policy.cluster.numa.extender import BadRequestError, read_json
 from nri_policy.cluster.objects.document import DocumentError
 from nri_policy.cluster.planning.answers import explain_group, try_groups
@@ -14,7 +14,7 @@ from nri_policy.cluster.workloads.workload import read_groups
 from nri_policy.foundation.wording import quoted
 
 
-def answer_place(engine: AlignedEngine, body: bytes) -> bytes:
+def answer_place(engine: Engine, body: bytes) -> bytes:
     """Return where each of the groups in a list of objects would go, one after another."""
     groups = _groups(read_json(body))
     try:
@@ -23,7 +23,7 @@ def answer_place(engine: AlignedEngine, body: bytes) -> bytes:
         raise BadRequestError(str(error)) from error
 
 
-def answer_explain(engine: AlignedEngine, body: bytes) -> bytes:
+def answer_explain(engine: Engine, body: bytes) -> bytes:
     """Return the explanation of a group: the only one in a list of objects, or one of a name.
 
     The name belongs to a known group, or to one of the `objects` given beside the `name`.

@@ -14,9 +14,9 @@ import msgspec
 from prometheus_client import CollectorRegistry, Counter, Histogram, generate_latest
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
 
+from nri_policy.cluster.engine.engine import Engine
 from nri_policy.cluster.groups.controller import Controller
 from nri_policy.cluster.numa.admission import NumaAdmission
-from nri_policy.cluster.numa.aligned_engine import AlignedEngine
 from nri_policy.cluster.numa.extender import BadRequestError, Verbs, error_result, read_binding
 from nri_policy.cluster.numa.node_pods import NodePods
 from nri_policy.cluster.numa.promised_room import PromisedRoom
@@ -290,7 +290,7 @@ class Service:
             lost.add_metric([kind], seconds)
         yield lost
 
-    def _engine(self) -> AlignedEngine:
+    def _engine(self) -> Engine:
         """Return the engine of groups; raises BadRequestError where there is no answer."""
         if self.controller is None:
             raise BadRequestError("it places no groups: it runs without --groups")

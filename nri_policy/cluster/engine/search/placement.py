@@ -10,6 +10,7 @@ from msgspec import Struct
 
 from nri_policy.cluster.engine.search.message import no_domains, not_fit
 from nri_policy.cluster.engine.state.filter import Filter
+from nri_policy.cluster.engine.state.host_limits import Limits
 from nri_policy.cluster.engine.state.shape import Path
 from nri_policy.cluster.engine.state.tree import Demand, Tree
 from nri_policy.cluster.objects.assignment import Assignment
@@ -17,9 +18,6 @@ from nri_policy.cluster.objects.settings import ClusterSettings
 from nri_policy.cluster.requests.request import PlacementPlan, Unit, Unplaceable, plan
 from nri_policy.native._counts import Counts
 from nri_policy.native._packing import Places, Refusal, pack
-
-# of new pods, by pod set and node; those of workers where their leader is, by the names of a unit
-Limits = Mapping[str | tuple[str, ...], Mapping[str, int]]
 
 
 class PackedUnit(Struct, frozen=True):

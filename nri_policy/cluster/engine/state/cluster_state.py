@@ -16,11 +16,12 @@ from collections import Counter
 from collections.abc import Callable
 
 from nri_policy.cluster.engine.state.group_usages import NOTHING, Count, GroupUsages
+from nri_policy.cluster.engine.state.host_limits import MakeLimits, NoLimits
 from nri_policy.cluster.engine.state.ledger import Ledger
 from nri_policy.cluster.engine.state.tree import Tree
 from nri_policy.cluster.objects.document import Amounts
 from nri_policy.cluster.objects.metadata import Key
-from nri_policy.cluster.objects.node import ClusterNode
+from nri_policy.cluster.objects.node import HOSTNAME, ClusterNode
 from nri_policy.cluster.objects.pod import Pod
 from nri_policy.cluster.objects.settings import ClusterSettings
 from nri_policy.cluster.requests.group import (
@@ -40,11 +41,14 @@ class ClusterState:
         self,
         settings: ClusterSettings,
         view: ClusterView,
+        limits: MakeLimits = NoLimits,
     ) -> None:
+        """Read nodes and their reports in *view*; *limits* are of hosts, beside their totals."""
         self.settings, self.levels = settings, _levels(settings)
         self.view, self.nodes = view, view.nodes
         self._usages = GroupUsages(view)
         self.groups = self._usages.groups
+        self.limits = limits(settings, self._usages)
         self._pods: dict[Key, tuple[str, Amounts]] = {}  # bound, of no group
         self._lasting: set[Key] = set()  # services and DaemonSet pods without a group
         self._group_of: dict[Key, Key] = {}  # by pod
@@ -56,15 +60,20 @@ class ClusterState:
         """Go on with other settings: what is used where stays, topologies are made anew."""
         self.settings, self.levels = settings, _levels(settings)
         self._ledger.configure(settings)
+        self.limits.configure(settings)
 
     def change_node(self, old: ClusterNode | None, new: ClusterNode | None) -> None:
         """Take in that a node changed, came or went: what is used there counts again with it."""
         self._ledger.change_node(old, new)
+        nodes = [each for each in (old, new) if each is not None]
+        self.limits.change_hosts({each.labels.get(HOSTNAME, each.name) for each in nodes})
 
     def change_zones(self, node: str, old: NodeZones | None, new: NodeZones | None) -> None:
         """Take in what a node's zones have left, or that its report went."""
         if old != new:
             self._ledger.change_zones(node, old, new)
+        known = self.nodes.get(node)
+        self.limits.change_hosts([node if known is None else known.labels.get(HOSTNAME, node)])
 
     def set_pod(self, pod: Pod) -> None:
         """Take in that a pod came or changed, of the group that it names."""
@@ -128,8 +137,7 @@ class ClusterState:
 
     def running_of(self, group: Key) -> Counter[str]:
         """Return a group's running pods, by node."""
-        members = self._usages.members.get(group, {}).values()
-        return Counter(pod.node for pod in members if not pod.finished)
+        return self._usages.running_of(group)
 
     def set_group(self, group: PlacementGroup) -> None:
         """Take in that a group came or changed; its assignments are in use."""
@@ -142,6 +150,7 @@ class ClusterState:
         self._recount(before, after)
         if before != after and any(each is not None and is_lasting(each) for each in (old, group)):
             self._ledger.generation += 1
+        self.limits.change_group(key)
         if not self._ledger.is_fork:
             self.on_group(key, group)
 
@@ -156,6 +165,7 @@ class ClusterState:
         self._recount(before, after)
         if old is not None and is_lasting(old):
             self._ledger.generation += 1
+        self.limits.change_group(key)
         if not self._ledger.is_fork:
             self.on_group(key, None)
 
@@ -200,6 +210,7 @@ class ClusterState:
             if not members:
                 del self._usages.members[key]
         self._recount(before, after)
+        self.limits.change_group(key)
 
     def _recount(self, before: Count, after: Count) -> None:
         for (usages, bound), times in ((before, -1), (after, 1)):

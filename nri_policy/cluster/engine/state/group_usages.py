@@ -6,6 +6,7 @@ pods gave back. Running pods of other groups use their requests.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator, Mapping
 from copy import copy
 from typing import Self
@@ -26,9 +27,11 @@ class GroupUsages:
     """Groups, each with its bound pods."""
 
     def __init__(self, view: ClusterView) -> None:
+        self.view = view
         self.groups: dict[Key, PlacementGroup] = {}
         self.members: dict[Key, dict[str, Pod]] = {}  # group -> its bound pods
-        self._view = view
+        self.out: frozenset[Key] = frozenset()  # groups that have left this fork
+        self.ended: tuple[Pod, ...] = ()  # pods of no group that have ended in this fork
         self._kinds: dict[tuple[tuple[str, int], ...], Amounts] = {}
         # what a pod of each pod set of a group uses
         self._kinds_of: dict[Key, tuple[tuple[PodSet, ...], dict[str, Amounts]]] = {}
@@ -46,6 +49,11 @@ class GroupUsages:
         if found is None:
             found = self._kinds[key] = with_place(amounts)
         return found
+
+    def running_of(self, group: Key) -> Counter[str]:
+        """Return a group's running pods, by node."""
+        members = self.members.get(group, {}).values()
+        return Counter(pod.node for pod in members if not pod.finished)
 
     def forget(self, key: Key) -> None:
         """Forget a removed group."""
@@ -82,4 +90,4 @@ class GroupUsages:
                 each.name: self.kind(each.template.spec.effective()) for each in group.pod_sets
             }
             self._kinds_of[key] = (group.pod_sets, kinds)
-        return in_use(group, members.values(), kinds, self._view)
+        return in_use(group, members.values(), kinds, self.view)

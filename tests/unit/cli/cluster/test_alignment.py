@@ -3,17 +3,20 @@
 from __future__ import annotations
 
 import json
+from functools import partial
 from html import unescape
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from nri_policy.cluster.engine.engine import Engine
 from nri_policy.cluster.numa.extender import BadRequestError
 from nri_policy.cluster.numa.promises import LiveZones
+from nri_policy.cluster.numa.zone_limits import ZoneLimits
 from nri_policy.cluster.objects.pod import read_pod
 from nri_policy.cluster.objects.settings import read_settings
-from nri_policy.cluster.offline import engine_of
+from nri_policy.cluster.offline import cluster_of, engine_of
 from nri_policy.cluster.planning.answers import explain_group
 from nri_policy.cluster.requests.group import read_group
 from nri_policy.cluster.service.questions import answer_explain, answer_place
@@ -281,10 +284,10 @@ def test_a_place_that_is_promised_to_a_pod_on_its_way_counts_once() -> None:
     """The extender has chosen the node for a pod whose group has its place there."""
     other = read_group(group(asked_pods(1, 5), name="other", status=on("n", 1)))
     snapshot = read_snapshot({"nodes": [labelled("n")], "zones": [zones("n", 8, 8)]})
-    engine = engine_of(snapshot, read_settings(None))
+    settings, view = read_settings(None), cluster_of(snapshot).view
+    live = LiveZones(settings.extender, view, lambda: 0.0)
+    engine = Engine(settings, view, partial(ZoneLimits, lambda: live))
     engine.set_group(other)
-    live = LiveZones(engine.settings.extender, engine.view, lambda: 0.0)
-    engine.zones = lambda: live
     mine = read_group(group(asked_pods(1, 5), name="mine"))
     assert engine.place(mine).assignments
     chosen = read_pod(pod("other-0", 5), "")
@@ -301,10 +304,10 @@ def test_equal_nodes_differ_by_what_is_promised_there() -> None:
             "zones": [zones(each, 5, 1) for each in names],
         }
     )
-    engine = engine_of(snapshot, read_settings(None))
-    live = LiveZones(engine.settings.extender, engine.view, lambda: 0.0)
+    settings, view = read_settings(None), cluster_of(snapshot).view
+    live = LiveZones(settings.extender, view, lambda: 0.0)
+    engine = Engine(settings, view, partial(ZoneLimits, lambda: live))
     spread = {"spreadOver": ["kubernetes.io/hostname"]}
-    engine.zones = lambda: live
     mine = read_group(group(asked_pods(2, 5) | {"request": spread}, name="mine"))
     assert engine.place(mine).assignments
     chosen = read_pod(pod("other", 5), "")

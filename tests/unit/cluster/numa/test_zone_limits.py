@@ -12,6 +12,7 @@ from msgspec.structs import replace
 from nri_policy.cluster.engine.preemption import victims
 from nri_policy.cluster.engine.reservation import Reservations
 from nri_policy.cluster.engine.unit_capacity import count_fitting
+from nri_policy.cluster.numa.zone_limits import ZoneLimits
 from nri_policy.cluster.objects.pod import read_pod
 from nri_policy.cluster.objects.settings import read_settings
 from nri_policy.cluster.offline import engine_of
@@ -163,10 +164,12 @@ def test_bound_pods_that_are_not_reported_take_zones() -> None:
 
 
 @pytest.mark.parametrize("free", [(8, 8), ()])
-def test_hosts_are_not_counted_for_a_group_that_no_node_refuses(free: tuple[int, ...]) -> None:
+def test_hosts_are_not_counted_for_a_group_that_no_node_refuses(
+    free: tuple[int, ...], monkeypatch: pytest.MonkeyPatch
+) -> None:
     hosts = Hosts({"a": free, "b": free})
     limits: list[Any] = []
-    hosts.engine.limits_of = lambda unit: limits.append(unit) or {}  # type: ignore[func-returns-value, method-assign]
+    monkeypatch.setattr(ZoneLimits, "of", lambda _, unit: limits.append(unit))
     assert hosts.place(group(pods(4, 8)))
     assert limits == []
 
@@ -378,7 +381,8 @@ def test_limits_of_a_host_count_for_its_zones_together() -> None:
     """A place in a zone is promised to a pod that comes: of two zones one is left."""
     using = {"topologies": [{"name": "default", "levels": [*LEVELS], "belowHost": ["Node"]}]}
     hosts = Hosts({"a": (8, 8), "b": (8, 8)}, settings=using)
-    live = hosts.engine.zones()
+    assert isinstance(hosts.engine.limits, ZoneLimits)
+    live = hosts.engine.limits.zones()
     chosen = read_pod(pod("other", 5), "")
     assert live.choose(chosen, live.fits.request(chosen), ["a"]) == "a"
     zoned = {"required": LEVELS[0], "slices": [{"level": "zone/Node", "size": 1}]}
