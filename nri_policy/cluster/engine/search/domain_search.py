@@ -99,10 +99,12 @@ class DomainSearch:
             seen = set[object]()
             one_tree = all(each.tree.shape is room.tree.shape for each in others)
             for domain in found:
-                kind = tuple(each.counts.of(domain) for each in (room, *others))
-                if not one_tree or kind not in seen:
+                if one_tree:
+                    kind = tuple(each.counts.of(domain) for each in (room, *others))
+                    if kind in seen:
+                        continue
                     seen.add(kind)
-                    yield domain
+                yield domain
         if not wanted.required:
             yield room.within
 

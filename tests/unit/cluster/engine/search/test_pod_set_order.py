@@ -15,6 +15,7 @@ from nri_policy.cluster.objects.settings import read_settings
 from nri_policy.cluster.requests.group import PodSet, read_group
 from nri_policy.cluster.requests.request import Unit
 from nri_policy.cluster.snapshot import read_snapshot
+from tests.unit.cluster.test_below_host import topology
 from tests.unit.cluster.written import HOSTNAME, Object, group, node, placed, pod_set, settings
 
 RACK = {"required": "example.com/rack"}
@@ -65,6 +66,15 @@ def test_a_search_finds_what_no_order_does(monkeypatch: pytest.MonkeyPatch) -> N
     assert status["message"] == "placed by a search in the order one, workers"
     monkeypatch.setattr(domain_search, "MAX_STEPS", 1)
     assert place(WORKERS, ONE, nodes=KNOTTED)["state"] == "Unplaceable"
+
+
+def test_a_search_goes_over_the_domains_of_two_trees() -> None:
+    """A zone is no domain of the tree of hosts, by which the other set is placed."""
+    cluster = {"nodes": [node("a1", cpu=8)], "zones": [topology("a1", "8", "8")]}
+    zoned = pod_set(1, {"required": "zone/Node"}, name="zoned", cpu=6)
+    whole = pod_set(1, {"required": HOSTNAME}, name="whole", cpu=6)
+    using = settings(HOSTNAME, topology={"belowHost": ["Node"]})
+    assert offline.place(cluster, group(zoned, whole), using)["state"] == "Unplaceable"
 
 
 def test_at_most_so_many_pods_of_a_group_on_a_host_holds_in_every_order() -> None:
