@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from nri_policy.cluster.numa.report import NodeFit
-from nri_policy.cluster.planning.explanation import Explanation
+from nri_policy.cluster.planning.explanation import GroupExplanation
 from nri_policy.cluster.planning.moves import MovePlan
 from nri_policy.cluster.planning.trial import TriedGroup
 from nri_policy.cluster.report.group_rows import GroupRow
@@ -43,7 +43,7 @@ SCHEMA = Path("docs/documents.schema.json")
 # by the command that prints it with -o json; the journal is an answer of the control service alone
 DOCUMENTS: dict[str, Any] = {
     "audit": AuditReport,
-    "cluster explain": Explanation,
+    "cluster explain": GroupExplanation,
     "cluster fit": list[NodeFit],
     "cluster place": list[TriedGroup],
     "cluster plan": MovePlan,

@@ -26,7 +26,7 @@ from nri_policy.cluster.objects.document import DocumentError
 from nri_policy.cluster.objects.node import ClusterNode, read_node
 from nri_policy.cluster.objects.pod import Pod, read_pod
 from nri_policy.cluster.objects.settings import ClusterSettings, Topology, read_settings
-from nri_policy.cluster.planning.explanation import Explanation, explain
+from nri_policy.cluster.planning.explanation import GroupExplanation, explain
 from nri_policy.cluster.requests.group import GroupStatus, PlacementGroup, read_group
 from nri_policy.cluster.snapshot import ClusterSnapshot, read_snapshot
 from nri_policy.cluster.view import Cluster, ClusterView
@@ -39,7 +39,7 @@ __all__ = [
     "ClusterView",
     "DocumentError",
     "Engine",
-    "Explanation",
+    "GroupExplanation",
     "GroupStatus",
     "PlacementGroup",
     "Pod",

@@ -16,7 +16,7 @@ import msgspec
 from msgspec import Raw, Struct, field
 
 from nri_policy.cluster.objects import budget, priority, settings
-from nri_policy.cluster.objects.claimed_devices import PLURALS
+from nri_policy.cluster.objects.device_claims import PLURALS
 from nri_policy.cluster.objects.document import DocumentError
 from nri_policy.cluster.requests import group
 from nri_policy.cluster.workloads import kueue

@@ -10,7 +10,7 @@ from msgspec import Struct, field
 
 from nri_policy.cluster.objects.assignment import check_count
 from nri_policy.cluster.objects.budget import Budget, read_budget
-from nri_policy.cluster.objects.claimed_devices import PLURALS, ClaimedDevices
+from nri_policy.cluster.objects.device_claims import PLURALS, DeviceClaims
 from nri_policy.cluster.objects.document import DocumentError, convert, join, plain
 from nri_policy.cluster.objects.node import ClusterNode, read_node
 from nri_policy.cluster.objects.pod import Pod, read_pod
@@ -35,7 +35,7 @@ class ClusterSnapshot(Struct, frozen=True):
     budgets: tuple[Budget, ...] = ()
     workloads: tuple[KueueWorkload, ...] = ()
     classes: PriorityClasses = field(default_factory=PriorityClasses)
-    devices: ClaimedDevices = field(default_factory=ClaimedDevices)
+    devices: DeviceClaims = field(default_factory=DeviceClaims)
     failures: dict[str, int] = {}  # node -> recent failures of the service asked about
     stale: frozenset[str] = frozenset()  # nodes with outdated zones
 
@@ -69,7 +69,7 @@ def read_snapshot(value: object) -> ClusterSnapshot:
     classes = PriorityClasses()
     for number, each in enumerate(given.classes or ()):
         classes.add(each, join("classes", number))
-    devices = ClaimedDevices()
+    devices = DeviceClaims()
     for kind, plural in PLURALS.items():
         for number, each in enumerate(getattr(given, plural) or ()):
             devices.add(kind, each, join(plural, number))

@@ -11,8 +11,8 @@ from typing import Any
 from nri_policy.cluster import offline
 from nri_policy.cluster.objects.settings import read_settings
 from nri_policy.cluster.planning.answers import explain_group
-from nri_policy.cluster.planning.changes import Change
-from nri_policy.cluster.planning.explanation import Explanation
+from nri_policy.cluster.planning.changes import SuggestedChange
+from nri_policy.cluster.planning.explanation import GroupExplanation
 from nri_policy.cluster.planning.more_hosts import more_hosts
 from nri_policy.cluster.requests.group import read_group
 from nri_policy.cluster.snapshot import read_snapshot
@@ -168,7 +168,7 @@ def refusal(draw: random.Random) -> tuple[Object, Object]:
                 return cluster, asked
 
 
-def explained(cluster: Object, asked: Object) -> Explanation:
+def explained(cluster: Object, asked: Object) -> GroupExplanation:
     snapshot, own = read_snapshot(cluster), read_group(asked)
     engine = offline.engine_of(snapshot, read_settings(USING))
     found = explain_group(engine, own, snapshot.pods)
@@ -231,7 +231,7 @@ def with_hosts(cluster: Object, number: int, like: str) -> Object:
     return changed
 
 
-def applied(cluster: Object, asked: Object, change: Change) -> tuple[Object, Object]:
+def applied(cluster: Object, asked: Object, change: SuggestedChange) -> tuple[Object, Object]:
     """The cluster and the group after a change."""
     if change.hosts:
         return with_hosts(cluster, change.hosts, change.like), asked
@@ -262,7 +262,7 @@ def larger_counts(asked: Object, least: int) -> Iterator[dict[str, int]]:
     return islice(found, MAX_CHOICES)
 
 
-def check(cluster: Object, asked: Object, found: Explanation) -> None:
+def check(cluster: Object, asked: Object, found: GroupExplanation) -> None:
     check_rows(asked, found)
     for change in found.changes:
         assert fits(*applied(cluster, asked, change)), change
@@ -272,7 +272,7 @@ def check(cluster: Object, asked: Object, found: Explanation) -> None:
     check_leaving(cluster, asked, found)
 
 
-def check_counts(cluster: Object, asked: Object, found: Explanation) -> None:
+def check_counts(cluster: Object, asked: Object, found: GroupExplanation) -> None:
     """No more pods of one pod set fit than is said; where nothing is said, none of all do."""
     whole = {each["name"]: each["count"] for each in asked["spec"]["podSets"]}
     fewer = [each for each in found.changes if each.counts]
@@ -288,7 +288,7 @@ def check_counts(cluster: Object, asked: Object, found: Explanation) -> None:
             assert not fits(cluster, with_counts(asked, counts)), counts
 
 
-def check_leaving(cluster: Object, asked: Object, found: Explanation) -> None:
+def check_leaving(cluster: Object, asked: Object, found: GroupExplanation) -> None:
     """All that leave have to, no fewer groups do, and where none are named it fits without none."""
     priority = asked["spec"]["priority"]
     groups = {
@@ -317,7 +317,7 @@ def check_leaving(cluster: Object, asked: Object, found: Explanation) -> None:
                     assert not fits(without(cluster, {*some}, set()), asked), (change, some)
 
 
-def check_rows(asked: Object, found: Explanation) -> None:
+def check_rows(asked: Object, found: GroupExplanation) -> None:
     """No row says of a level that a domain holds all of what is refused there."""
     workers, *others = [each for each in found.pod_sets if not each.leads]
     request = asked["spec"]["podSets"][-1].get("request", {})  # that of the leader, too

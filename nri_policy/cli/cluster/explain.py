@@ -34,8 +34,8 @@ from nri_policy.cluster.objects.node import HOSTNAME
 from nri_policy.cluster.objects.priority import PriorityClasses
 from nri_policy.cluster.objects.settings import ZONE_LEVEL
 from nri_policy.cluster.planning.answers import explain_group, notes_of_devices, verdict
-from nri_policy.cluster.planning.changes import Change
-from nri_policy.cluster.planning.explanation import Explanation, PodSetExplanation
+from nri_policy.cluster.planning.changes import SuggestedChange
+from nri_policy.cluster.planning.explanation import GroupExplanation, PodSetExplanation
 from nri_policy.cluster.planning.more_hosts import more_hosts
 from nri_policy.cluster.planning.moves import movable_pods
 from nri_policy.cluster.planning.standing import Standing
@@ -79,7 +79,7 @@ def explain_command(  # noqa: PLR0913, PLR0917 - click names them; one for each 
                 own = group_of(asked, name, PriorityClasses())
             question = objects if name is None else {"name": name, "objects": objects}
             name = f"{own.namespace}/{own.name}"
-        explanation = service.ask("explain", question, Explanation)
+        explanation = service.ask("explain", question, GroupExplanation)
         _print(name or "", explanation, form)
     else:
         engine, snapshot = source.load(devices=True)
@@ -99,7 +99,7 @@ def explain_command(  # noqa: PLR0913, PLR0917 - click names them; one for each 
     context.exit(exit_code(fits=fits, malformed=explanation.malformed))
 
 
-def _print(name: str, explanation: Explanation, form: str) -> None:
+def _print(name: str, explanation: GroupExplanation, form: str) -> None:
     if form == "table":
         print_drawing(*_draw(name, explanation))
     else:
@@ -107,7 +107,7 @@ def _print(name: str, explanation: Explanation, form: str) -> None:
 
 
 def _print_picture(
-    engine: Engine, group: PlacementGroup, explanation: Explanation, form: str
+    engine: Engine, group: PlacementGroup, explanation: GroupExplanation, form: str
 ) -> None:
     report = tree_report(engine, topology_of(engine, group))
     groups = [(f"{group.namespace}/{group.name}", explanation.status)]
@@ -125,7 +125,7 @@ def _print_picture(
     print_page(cluster_page(f"Group {group.name}", legend, parts))
 
 
-def _draw(name: str, explanation: Explanation) -> Iterator[Columns | Text]:
+def _draw(name: str, explanation: GroupExplanation) -> Iterator[Columns | Text]:
     yield Text(f"{name}: {verdict(explanation.status, explanation.refused)}")
     yield from (Text(f"note: {each}") for each in explanation.notes)
     yield from (Text(each) for each in _queued(explanation.standing))
@@ -212,7 +212,7 @@ def _plan(movable: int) -> str:
     return f'{counted(movable, "pod")} may move: "nri-policy cluster plan" finds whether that helps'
 
 
-def _notes(explanation: Explanation) -> Iterator[str]:
+def _notes(explanation: GroupExplanation) -> Iterator[str]:
     """Return what the page says below its picture: the table's numbers as lines."""
     yield verdict(explanation.status, explanation.refused)
     yield from explanation.notes
@@ -247,7 +247,7 @@ def _queued(standing: Standing | None) -> Iterator[str]:
         yield f"set aside for {name}: {', '.join(hosts)}"
 
 
-def _change(change: Change) -> str:
+def _change(change: SuggestedChange) -> str:
     if change.counts:
         counts = " and ".join(_count(change, name) for name in change.counts)
         return f"if {counts}{'' if change.most else '; perhaps with more'}"
@@ -263,12 +263,12 @@ def _change(change: Change) -> str:
     return f"if {names} allowed {counted(change.max_per_host or 0, 'pod')} on a host"
 
 
-def _count(change: Change, name: str) -> str:
+def _count(change: SuggestedChange, name: str) -> str:
     slices = f" ({counted(change.slices[name], 'slice')})" if name in change.slices else ""
     return f"pod set {name} had only {counted(change.counts[name], 'pod')}{slices}"
 
 
-def _pods(change: Change) -> Iterator[str]:
+def _pods(change: SuggestedChange) -> Iterator[str]:
     more = len(change.leaving_pods) - _MOST_PLACES
     yield from (f"pod {each}" for each in change.leaving_pods[:_MOST_PLACES])
     if more > 0:

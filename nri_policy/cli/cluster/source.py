@@ -21,7 +21,7 @@ from nri_policy.cli.failure import Exit, Failure
 from nri_policy.cli.options import name_of
 from nri_policy.cluster.engine.engine import Engine
 from nri_policy.cluster.files import Files, read_documents
-from nri_policy.cluster.objects.claimed_devices import ClaimedDevices
+from nri_policy.cluster.objects.device_claims import DeviceClaims
 from nri_policy.cluster.objects.document import DocumentError
 from nri_policy.cluster.objects.node import HOSTNAME
 from nri_policy.cluster.objects.priority import PriorityClasses
@@ -406,7 +406,7 @@ def documents_of(paths: Iterable[Path]) -> list[Object]:
 
 
 def groups_of(
-    paths: Iterable[Path], classes: PriorityClasses, devices: ClaimedDevices | None = None
+    paths: Iterable[Path], classes: PriorityClasses, devices: DeviceClaims | None = None
 ) -> list[PlacementGroup]:
     """Return the groups in files; raises Failure, which names the file.
 
@@ -447,7 +447,7 @@ def the_group(
     name: str | None,
     asked: tuple[Path, ...],
     classes: PriorityClasses,
-    devices: ClaimedDevices | None = None,
+    devices: DeviceClaims | None = None,
 ) -> PlacementGroup:
     """Return the group of that name: one in the files, if any, else one that *engine* knows.
 
@@ -465,7 +465,7 @@ def group_of(
     asked: tuple[Path, ...],
     name: str | None,
     classes: PriorityClasses,
-    devices: ClaimedDevices | None = None,
+    devices: DeviceClaims | None = None,
 ) -> PlacementGroup:
     """Return the group of that name in files, or the only one; raises Failure and DocumentError."""
     where = ", ".join(map(name_of, asked))

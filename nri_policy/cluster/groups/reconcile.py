@@ -45,7 +45,7 @@ from nri_policy.cluster.groups.writes import (
 )
 from nri_policy.cluster.objects.constraints import describe
 from nri_policy.cluster.objects.document import DocumentError
-from nri_policy.cluster.objects.metadata import Key, Owner
+from nri_policy.cluster.objects.metadata import Key, OwnerReference
 from nri_policy.cluster.requests.group import (
     Condition,
     GroupStatus,
@@ -407,7 +407,7 @@ def _is_theirs(seen: SeenGroup, members: Collection[Member]) -> bool:
     return not seen.owners or not owners or bool(seen.owners & owners)
 
 
-def _owners_of(member: Member) -> list[Owner]:
+def _owners_of(member: Member) -> list[OwnerReference]:
     """Return the owners of a pod's group: the pod's controller, or the pod itself if alone.
 
     The PodGroup, if it is that one's.
@@ -416,7 +416,7 @@ def _owners_of(member: Member) -> list[Owner]:
     if member.membership.owner is not None:
         return [member.membership.owner]
     if member.membership.alone:
-        return [Owner(kind="Pod", name=pod.name, uid=pod.uid, api_version="v1")]
+        return [OwnerReference(kind="Pod", name=pod.name, uid=pod.uid, api_version="v1")]
     return [each for each in pod.owners if each.controller]
 
 

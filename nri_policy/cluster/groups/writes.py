@@ -13,7 +13,7 @@ from msgspec import Struct
 
 from nri_policy.cluster.groups.gates import Opening
 from nri_policy.cluster.objects.document import CPU, Amounts
-from nri_policy.cluster.objects.metadata import Key, Owner
+from nri_policy.cluster.objects.metadata import Key, OwnerReference
 from nri_policy.cluster.objects.pod import Container, Pod, PodSpec
 from nri_policy.cluster.requests.group import (
     API_VERSION,
@@ -35,7 +35,7 @@ class CreateGroup(Struct, frozen=True):
     """A PlacementGroup that is not there yet."""
 
     group: PlacementGroup
-    owners: tuple[Owner, ...]
+    owners: tuple[OwnerReference, ...]
 
     def object(self) -> Object:
         """Return the object to create."""

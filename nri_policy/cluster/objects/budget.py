@@ -5,7 +5,7 @@ from __future__ import annotations
 from msgspec import Struct
 
 from nri_policy.cluster.objects.document import convert
-from nri_policy.cluster.objects.matching import Expression
+from nri_policy.cluster.objects.matching import LabelRequirement
 from nri_policy.cluster.objects.metadata import Identity
 from nri_policy.cluster.objects.pod import Pod
 
@@ -18,7 +18,7 @@ class Budget(Struct, frozen=True):
     namespace: str
     name: str
     labels: dict[str, str]
-    expressions: tuple[Expression, ...]
+    expressions: tuple[LabelRequirement, ...]
     allowed: int  # evictions
 
     def covers(self, pod: Pod) -> bool:
@@ -32,7 +32,7 @@ class Budget(Struct, frozen=True):
 
 class _Selector(Struct, rename="camel"):
     match_labels: dict[str, str] | None = None
-    match_expressions: list[Expression] | None = None
+    match_expressions: list[LabelRequirement] | None = None
 
 
 class _Spec(Struct):

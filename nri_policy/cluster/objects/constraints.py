@@ -11,7 +11,7 @@ from typing import Any
 
 from msgspec import Struct, field
 
-from nri_policy.cluster.objects.matching import Expression
+from nri_policy.cluster.objects.matching import LabelRequirement
 from nri_policy.cluster.objects.node import HOSTNAME
 
 _OWN_KIND = "pod anti-affinity to its own kind"
@@ -25,7 +25,7 @@ class _Volume(Struct, rename="camel", gc=False):
 
 class _Selector(Struct, rename="camel", gc=False):
     match_labels: dict[str, str] | None = None
-    match_expressions: list[Expression] | None = None
+    match_expressions: list[LabelRequirement] | None = None
 
     def selects(self, labels: Mapping[str, str]) -> bool:
         return (self.match_labels or {}).items() <= labels.items() and all(

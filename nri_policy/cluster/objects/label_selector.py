@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 
-from nri_policy.cluster.objects.matching import Expression
+from nri_policy.cluster.objects.matching import LabelRequirement
 from nri_policy.foundation.wording import quoted
 
 _KEY = r"(?P<key>[A-Za-z0-9](?:[-A-Za-z0-9_./]*[A-Za-z0-9])?)"
@@ -30,12 +30,12 @@ _OPERATORS = {
 _COMMA = re.compile(r",(?![^(]*\))")  # not one between values
 
 
-def read_label_selector(text: str) -> tuple[Expression, ...]:
+def read_label_selector(text: str) -> tuple[LabelRequirement, ...]:
     """Return the requirements of a selector; raises ValueError for what Kubernetes refuses."""
     return tuple(_requirement(part.strip()) for part in _COMMA.split(text))
 
 
-def _requirement(text: str) -> Expression:
+def _requirement(text: str) -> LabelRequirement:
     for form in _FORMS:
         match = form.fullmatch(text)
         if match is None:
@@ -46,13 +46,13 @@ def _requirement(text: str) -> Expression:
             values = [each.strip() for each in listed.split(",")]
             if not all(re.fullmatch(rf"{_VALUE}|-[0-9]+", each) for each in values):
                 break
-        return Expression(given["key"], _OPERATORS[given["operator"]], values)
+        return LabelRequirement(given["key"], _OPERATORS[given["operator"]], values)
     raise ValueError(
         f"{quoted(text)} is not KEY=VALUE, KEY!=VALUE, KEY in (VALUE, …), KEY notin (…), KEY, !KEY,"
         " KEY>NUMBER or KEY<NUMBER"
     )
 
 
-def selects(selector: tuple[Expression, ...], labels: Mapping[str, str]) -> bool:
+def selects(selector: tuple[LabelRequirement, ...], labels: Mapping[str, str]) -> bool:
     """Return whether *labels* meet all requirements."""
     return all(each.matches(labels) for each in selector)

@@ -40,7 +40,7 @@ class Toleration(Struct, frozen=True, rename="camel"):
         return False
 
 
-class Expression(Struct, frozen=True):
+class LabelRequirement(Struct, frozen=True):
     """One requirement on a label, or on the node's name as the field `metadata.name`."""
 
     key: str
@@ -69,8 +69,8 @@ class Expression(Struct, frozen=True):
 class Term(Struct, frozen=True, rename="camel"):
     """Requirements that hold together."""
 
-    match_expressions: list[Expression] | None = None
-    match_fields: list[Expression] | None = None
+    match_expressions: list[LabelRequirement] | None = None
+    match_fields: list[LabelRequirement] | None = None
 
     @property
     def empty(self) -> bool:
@@ -85,7 +85,7 @@ class Term(Struct, frozen=True, rename="camel"):
         )
 
 
-class Preference(Struct, frozen=True):
+class PreferredTerm(Struct, frozen=True):
     """A term with the weight that it adds to a node's score."""
 
     weight: int
@@ -96,13 +96,13 @@ class _Required(Struct, frozen=True):
     nodeSelectorTerms: list[Term]  # noqa: N815 - as documents have it
 
 
-class Affinity(Struct, frozen=True):
+class NodeAffinity(Struct, frozen=True):
     """Node affinity."""
 
     required: _Required | None = field(
         default=None, name="requiredDuringSchedulingIgnoredDuringExecution"
     )
-    preferred: list[Preference] | None = field(
+    preferred: list[PreferredTerm] | None = field(
         default=None, name="preferredDuringSchedulingIgnoredDuringExecution"
     )
 
@@ -131,7 +131,7 @@ def selected(labels: Mapping[str, str], selector: Mapping[str, str]) -> bool:
     return all(labels.get(key) == value for key, value in selector.items())
 
 
-def check_affinity(affinity: Affinity, path: str) -> None:
+def check_affinity(affinity: NodeAffinity, path: str) -> None:
     """Raise DocumentError for what the API server would refuse."""
     required = "requiredDuringSchedulingIgnoredDuringExecution.nodeSelectorTerms"
     preferred = "preferredDuringSchedulingIgnoredDuringExecution"

@@ -9,7 +9,7 @@ from nri_policy.cluster.objects.document import DocumentError, join
 Key = tuple[str, str]  # namespace and name
 
 
-class Owner(Struct, frozen=True, rename="camel", gc=False):
+class OwnerReference(Struct, frozen=True, rename="camel", gc=False):
     """The controller that owns an object."""
 
     kind: str
@@ -45,4 +45,4 @@ class ObjectMeta(Identity, rename="camel", gc=False):
 
     labels: dict[str, str] | None = None
     annotations: dict[str, str] | None = None
-    owner_references: list[Owner] | None = None
+    owner_references: list[OwnerReference] | None = None

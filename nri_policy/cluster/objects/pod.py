@@ -36,8 +36,8 @@ from nri_policy.cluster.objects.document import (
     join,
     parse_amounts,
 )
-from nri_policy.cluster.objects.matching import Affinity, Toleration, check_affinity
-from nri_policy.cluster.objects.metadata import ObjectMeta, Owner
+from nri_policy.cluster.objects.matching import NodeAffinity, Toleration, check_affinity
+from nri_policy.cluster.objects.metadata import ObjectMeta, OwnerReference
 from nri_policy.kube.why import WHY
 
 FINISHED = ("Succeeded", "Failed")
@@ -64,7 +64,7 @@ class PodSpec(Struct, frozen=True, gc=False):
     limits: Amounts = {}
     node_selector: dict[str, str] = {}
     tolerations: tuple[Toleration, ...] = ()
-    affinity: Affinity | None = None  # to nodes
+    affinity: NodeAffinity | None = None  # to nodes
     restart_policy: str = ALWAYS
 
     @property
@@ -92,7 +92,7 @@ class Pod(Struct, frozen=True, gc=False):
     phase: str = "Pending"
     labels: dict[str, str] = {}
     annotations: dict[str, str] = {}
-    owners: tuple[Owner, ...] = ()
+    owners: tuple[OwnerReference, ...] = ()
     gates: tuple[str, ...] = ()
     deleted: bool = False  # has a deletion timestamp
     uid: str = ""
@@ -135,7 +135,7 @@ class _Container(Struct, gc=False):
 
 
 class _Affinities(PodAffinities, gc=False):
-    nodeAffinity: Affinity | None = None  # noqa: N815
+    nodeAffinity: NodeAffinity | None = None  # noqa: N815
 
 
 class _Gate(Struct, gc=False):
@@ -289,7 +289,7 @@ def _shared_texts(items: tuple[tuple[str, str], ...]) -> dict[str, str]:
 
 
 @lru_cache(maxsize=MAX_SHARED)
-def _owners(owners: tuple[Owner, ...]) -> tuple[Owner, ...]:
+def _owners(owners: tuple[OwnerReference, ...]) -> tuple[OwnerReference, ...]:
     return owners
 
 
@@ -320,7 +320,7 @@ def _spec(spec: _Spec, path: str) -> PodSpec:
     return found
 
 
-def _read_spec(spec: _Spec, affinity: Affinity | None, path: str) -> PodSpec:
+def _read_spec(spec: _Spec, affinity: NodeAffinity | None, path: str) -> PodSpec:
     pod_level = spec.resources or _Resources()
     if affinity is not None:
         check_affinity(affinity, join(path, "affinity.nodeAffinity"))

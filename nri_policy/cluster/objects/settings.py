@@ -156,7 +156,7 @@ class Groups(Section, frozen=True, kw_only=True):
     preemption: Flag = False
 
 
-class Failure(Section, frozen=True, kw_only=True):
+class FailureSettings(Section, frozen=True, kw_only=True):
     """When a node counts as failed, and how often replacement is tried."""
 
     policy: Annotated[FailurePolicy, one_of(FailurePolicy)] = "PodTermination"
@@ -172,7 +172,7 @@ class ClusterSettings(Section, frozen=True, kw_only=True):
     preferred_node_affinity: Flag = field(name="preferredNodeAffinity", default=True)
     extender: Extender = Extender()
     groups: Groups = Groups()
-    failure: Failure = Failure()
+    failure: FailureSettings = FailureSettings()
 
     def find_faults(self) -> Iterator[tuple[str, str]]:
         """Yield what is wrong with the topologies as a whole."""

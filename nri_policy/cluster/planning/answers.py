@@ -12,10 +12,10 @@ from msgspec.structs import replace
 
 from nri_policy.cluster.engine.engine import Engine
 from nri_policy.cluster.engine.search.message import by_reason, left_out_text
-from nri_policy.cluster.objects.claimed_devices import ClaimedDevices
 from nri_policy.cluster.objects.constraints import describe
+from nri_policy.cluster.objects.device_claims import DeviceClaims
 from nri_policy.cluster.objects.pod import Pod
-from nri_policy.cluster.planning.explanation import Explanation, explain, is_malformed
+from nri_policy.cluster.planning.explanation import GroupExplanation, explain, is_malformed
 from nri_policy.cluster.planning.standing import standing, without_reserved
 from nri_policy.cluster.planning.trial import TriedGroup, take_in, tree_of_hosts
 from nri_policy.cluster.requests.group import GroupStatus, PlacementGroup, PodSet
@@ -58,7 +58,7 @@ def explain_group(
     pods: Iterable[Pod] = (),
     *,
     live: bool = False,
-) -> Explanation:
+) -> GroupExplanation:
     """Return why *group* fits or not; nothing changes. Raises DocumentError.
 
     *pods* are the pods of the cluster, if known. *live*: the running service says it.
@@ -75,9 +75,7 @@ def explain_group(
     return replace(found, refused=refusals.pods, notes=notes, malformed=malformed)
 
 
-def notes_of_devices(
-    engine: Engine, group: PlacementGroup, devices: ClaimedDevices
-) -> Iterator[str]:
+def notes_of_devices(engine: Engine, group: PlacementGroup, devices: DeviceClaims) -> Iterator[str]:
     """Yield what devices the pods of a group claim, and which nodes have them."""
     for each in group.pod_sets:
         name = f"{group.namespace}/{group.name}, pod set {each.name}"

@@ -24,7 +24,7 @@ _SHARES = 16  # that are tried instead, where there are more
 COMES_BACK = ("DaemonSet", "Node")  # owners of pods that return to their node at once
 
 
-class Change(Struct, frozen=True, rename="camel", omit_defaults=True):
+class SuggestedChange(Struct, frozen=True, rename="camel", omit_defaults=True):
     """A change that would make a group fit."""
 
     counts: dict[str, int] = {}  # pods of these pod sets
@@ -46,13 +46,13 @@ def find_changes(
     steps: Sequence[Unit],
     room: Mapping[str, int],
     pods: Iterable[Pod],
-) -> list[Change]:
+) -> list[SuggestedChange]:
     """Return what would make *group*, placed in *steps*, fit into *engine*.
 
     By pod set, *room* is how many slices there is room for at most. *pods* are evictable pods of
     the cluster.
     """
-    changes: list[Change] = []
+    changes: list[SuggestedChange] = []
     if not group.status.assignments:  # else only those on failed nodes are placed
         changes += _fewer(engine, group, [unit.workers for unit in steps], room)
     for unit in steps:
@@ -73,7 +73,7 @@ def _fits(engine: Engine, group: PlacementGroup) -> bool:
 
 def _fewer(
     engine: Engine, group: PlacementGroup, pod_sets: Sequence[PodSet], room: Mapping[str, int]
-) -> Iterator[Change]:
+) -> Iterator[SuggestedChange]:
     """Yield the most pods of each pod set with which the group fits; else of several at once."""
     wanted = [each.count // _size(each) for each in pod_sets]
     most = [min(room[each.name], number) for each, number in zip(pod_sets, wanted, strict=True)]
@@ -108,9 +108,11 @@ def _size(pod_set: PodSet) -> int:
     return pod_set.request.slices[0].size if pod_set.request and pod_set.request.slices else 1
 
 
-def _smaller(numbers: Mapping[int, int], pod_sets: Sequence[PodSet], *, exact: bool) -> Change:
+def _smaller(
+    numbers: Mapping[int, int], pod_sets: Sequence[PodSet], *, exact: bool
+) -> SuggestedChange:
     sizes = {pod_sets[at].name: (number, _size(pod_sets[at])) for at, number in numbers.items()}
-    return Change(
+    return SuggestedChange(
         counts={name: number * size for name, (number, size) in sizes.items()},
         slices={name: number for name, (number, size) in sizes.items() if size > 1},
         most=exact,
@@ -162,7 +164,7 @@ def _largest_together(
     return [], False
 
 
-def _coarser(engine: Engine, group: PlacementGroup, unit: Unit) -> list[Change]:
+def _coarser(engine: Engine, group: PlacementGroup, unit: Unit) -> list[SuggestedChange]:
     """Return the finest level above a required one at which the group fits."""
     request = unit.workers.request
     if request is None or request.required is None:
@@ -172,7 +174,7 @@ def _coarser(engine: Engine, group: PlacementGroup, unit: Unit) -> list[Change]:
     for level in reversed(levels[: levels.index(request.required)]):
         changed = [_requesting(each, required=level) for each in asking]
         if _fits(engine, _with(group, *changed)):
-            return [Change(pod_sets=[each.name for each in asking], level=level)]
+            return [SuggestedChange(pod_sets=[each.name for each in asking], level=level)]
     return []
 
 
@@ -182,7 +184,7 @@ def _requesting(pod_set: PodSet, **asked: object) -> PodSet:
     return replace(pod_set, request=own)
 
 
-def _coarser_slices(engine: Engine, group: PlacementGroup, unit: Unit) -> list[Change]:
+def _coarser_slices(engine: Engine, group: PlacementGroup, unit: Unit) -> list[SuggestedChange]:
     """Return the finest level above that of the outer slices at which the group fits."""
     pod_set, request = unit.workers, unit.workers.request
     if request is None or not request.slices:
@@ -193,11 +195,11 @@ def _coarser_slices(engine: Engine, group: PlacementGroup, unit: Unit) -> list[C
     for level in reversed(levels[levels.index(top) : levels.index(outer.level)]):
         slices = [replace(outer, level=level), *inner]
         if _fits(engine, _with(group, _requesting(pod_set, slices=slices))):
-            return [Change(pod_sets=[pod_set.name], slice_level=level)]
+            return [SuggestedChange(pod_sets=[pod_set.name], slice_level=level)]
     return []
 
 
-def _more_per_host(engine: Engine, group: PlacementGroup, pod_set: PodSet) -> list[Change]:
+def _more_per_host(engine: Engine, group: PlacementGroup, pod_set: PodSet) -> list[SuggestedChange]:
     """Return the fewest pods on a host, over those allowed, with which the group fits."""
     request = pod_set.request
     if request is None or request.max_per_host is None:
@@ -210,10 +212,10 @@ def _more_per_host(engine: Engine, group: PlacementGroup, pod_set: PodSet) -> li
     if high <= low or not fits(high):
         return []
     most = smallest_fitting(low, high, fits)
-    return [Change(pod_sets=[pod_set.name], max_per_host=most)]
+    return [SuggestedChange(pod_sets=[pod_set.name], max_per_host=most)]
 
 
-def _leaving(engine: Engine, group: PlacementGroup, pods: Iterable[Pod]) -> list[Change]:
+def _leaving(engine: Engine, group: PlacementGroup, pods: Iterable[Pod]) -> list[SuggestedChange]:
     """Return the groups, and the pods of none, of lower priority whose leaving makes room.
 
     Both at once only where neither is enough.
@@ -243,7 +245,7 @@ class _Leaving:
         self._group = group
         self._without_groups = engine.fork()  # of which groups are taken out, and put back
 
-    def find(self, groups: Sequence[Key], pods: Sequence[Pod]) -> list[Change]:
+    def find(self, groups: Sequence[Key], pods: Sequence[Pod]) -> list[SuggestedChange]:
         """Return the fewest of *groups* and *pods* whose leaving makes the group fit."""
         if not groups and not pods:
             return []
@@ -251,7 +253,7 @@ class _Leaving:
         gone = find_fewest(order, self._fits_without)
         pods_gone = sorted(f"{each.namespace}/{each.name}" for each in _pods_of(gone))
         groups_gone = sorted("/".join(each) for each in _groups_of(gone))
-        return [Change(leaving=groups_gone, leaving_pods=pods_gone)] if gone else []
+        return [SuggestedChange(leaving=groups_gone, leaving_pods=pods_gone)] if gone else []
 
     def _in_the_way(self, groups: Sequence[Key], pods: Sequence[Pod]) -> Sequence[Pod]:
         """Return those of *pods* at the places that the group gets without all of them."""

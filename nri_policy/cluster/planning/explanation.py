@@ -17,7 +17,7 @@ from nri_policy.cluster.engine.state.tree import Tree
 from nri_policy.cluster.objects.assignment import MAX_COUNT
 from nri_policy.cluster.objects.document import Amounts, with_place
 from nri_policy.cluster.objects.pod import Pod
-from nri_policy.cluster.planning.changes import Change, find_changes
+from nri_policy.cluster.planning.changes import SuggestedChange, find_changes
 from nri_policy.cluster.planning.standing import Standing, standing, without_reserved
 from nri_policy.cluster.requests.group import GroupStatus, PlacementGroup, PlacementRequest
 from nri_policy.cluster.requests.request import (
@@ -74,12 +74,12 @@ class PodSetExplanation(Struct, frozen=True, rename="camel"):
     leads: str = ""  # the pod set of a leader's workers, which are not counted here
 
 
-class Explanation(Struct, frozen=True, rename="camel"):
+class GroupExplanation(Struct, frozen=True, rename="camel"):
     """What would come of a group, and the changes, each by itself, that would make it fit."""
 
     status: GroupStatus
     pod_sets: list[PodSetExplanation]
-    changes: list[Change] = []
+    changes: list[SuggestedChange] = []
     standing: Standing | None = None  # in the queue; a group that has its places stands nowhere
     refused: dict[str, int] = {}  # pods that nodes refuse at the places that it has, by pod set
     notes: list[str] = []  # why, and what else people should know of it
@@ -87,7 +87,7 @@ class Explanation(Struct, frozen=True, rename="camel"):
     malformed: bool = False  # see `is_malformed`
 
 
-def explain(engine: Engine, group: PlacementGroup, pods: Iterable[Pod] = ()) -> Explanation:
+def explain(engine: Engine, group: PlacementGroup, pods: Iterable[Pod] = ()) -> GroupExplanation:
     """Return why *group* fits or not; nothing changes. Raises DocumentError.
 
     A placed group keeps its places except on failed nodes. Victims may include *pods* of lower
@@ -107,7 +107,7 @@ def _explain(
     status: GroupStatus,
     stands: Standing | None,
     pods: Iterable[Pod],
-) -> Explanation:
+) -> GroupExplanation:
     steps = [unit for unit in units(group) if unit.workers.count]
     found = {unit.workers.name: _pod_set(engine, unit) for unit in steps}
     pod_sets = [
@@ -116,11 +116,11 @@ def _explain(
         for each in (found[unit.workers.name], _leader(engine, unit))
         if each is not None
     ]
-    changes: list[Change] = []
+    changes: list[SuggestedChange] = []
     if status.state == "Unplaceable" and None not in found.values():
         room = {unit.workers.name: _most(unit, found[unit.workers.name]) for unit in steps}
         changes = find_changes(engine, group, steps, room, pods)
-    return Explanation(status=status, pod_sets=pod_sets, changes=changes, standing=stands)
+    return GroupExplanation(status=status, pod_sets=pod_sets, changes=changes, standing=stands)
 
 
 def _leader(engine: Engine, unit: Unit) -> PodSetExplanation | None:

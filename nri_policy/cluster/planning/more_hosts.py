@@ -19,7 +19,7 @@ from nri_policy.cluster.engine.engine import Engine
 from nri_policy.cluster.engine.unit_capacity import UnitCapacity, pods_of
 from nri_policy.cluster.objects.node import HOSTNAME
 from nri_policy.cluster.offline import engine_of
-from nri_policy.cluster.planning.changes import COMES_BACK, Change
+from nri_policy.cluster.planning.changes import COMES_BACK, SuggestedChange
 from nri_policy.cluster.planning.standing import standing, without_reserved
 from nri_policy.cluster.requests.group import PlacementGroup
 from nri_policy.cluster.requests.request import Unplaceable, units
@@ -29,7 +29,9 @@ MAX_HOSTS = 256  # of a kind
 _MAX_MODELS = 8  # hosts of which copies are tried
 
 
-def more_hosts(engine: Engine, group: PlacementGroup, snapshot: ClusterSnapshot) -> list[Change]:
+def more_hosts(
+    engine: Engine, group: PlacementGroup, snapshot: ClusterSnapshot
+) -> list[SuggestedChange]:
     """Return the fewest hosts that would make *group* fit, of one kind; nothing if none would.
 
     *engine* knows what is in *snapshot*. Nothing changes. Raises DocumentError.
@@ -43,7 +45,7 @@ def more_hosts(engine: Engine, group: PlacementGroup, snapshot: ClusterSnapshot)
     larger = engine_of(_with_copies(snapshot, copies), engine.settings)
     trial = without_reserved(larger, standing(engine, group))
     every = {name for names in copies.values() for name in names}
-    best: Change | None = None
+    best: SuggestedChange | None = None
     for like, names in copies.items():
 
         def fits(number: int, names: Sequence[str] = names) -> bool:
@@ -52,7 +54,7 @@ def more_hosts(engine: Engine, group: PlacementGroup, snapshot: ClusterSnapshot)
 
         number = _fewest(fits, most if best is None else best.hosts - 1)
         if number:
-            best = Change(hosts=number, like=like)
+            best = SuggestedChange(hosts=number, like=like)
     return [] if best is None else [best]
 
 

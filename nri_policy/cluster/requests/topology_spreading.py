@@ -13,7 +13,7 @@ from msgspec import Struct
 
 from nri_policy.cluster.objects.document import DocumentError, join
 from nri_policy.cluster.objects.label_selector import read_label_selector
-from nri_policy.cluster.objects.matching import Expression
+from nri_policy.cluster.objects.matching import LabelRequirement
 from nri_policy.foundation.wording import quoted
 
 MAX_RULES = 2
@@ -63,7 +63,7 @@ def check_topology_spreading(given: TopologySpreading, path: str) -> None:
 
 def selector_of(
     given: TopologySpreading, labels: Mapping[str, str]
-) -> tuple[Expression, ...] | None:
+) -> tuple[LabelRequirement, ...] | None:
     """Return what selects the groups to count, for one with these *labels*.
 
     None if no selector is given, and nothing says which groups have the same owner.
@@ -72,5 +72,5 @@ def selector_of(
         return read_label_selector(given.workload_label_selector)
     for key in _OF_ONE_OWNER:
         if key in labels:
-            return (Expression(key, "In", [labels[key]]),)
+            return (LabelRequirement(key, "In", [labels[key]]),)
     return None

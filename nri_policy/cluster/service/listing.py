@@ -5,7 +5,7 @@ from __future__ import annotations
 from http.client import FORBIDDEN, NOT_FOUND
 
 from nri_policy.cluster.files import Files
-from nri_policy.cluster.objects.claimed_devices import PLURALS
+from nri_policy.cluster.objects.device_claims import PLURALS
 from nri_policy.cluster.service.kueue import WORKLOADS
 from nri_policy.cluster.service.watch import PODS, ZONES
 from nri_policy.kube.client import NODES, Client, Kind

@@ -29,7 +29,7 @@ from msgspec import Struct, field
 
 from nri_policy.cluster.objects.assignment import MAX_COUNT
 from nri_policy.cluster.objects.document import DocumentError, convert, join
-from nri_policy.cluster.objects.metadata import Identity, Key, ObjectMeta, Owner
+from nri_policy.cluster.objects.metadata import Identity, Key, ObjectMeta, OwnerReference
 from nri_policy.cluster.objects.pod import Pod
 from nri_policy.cluster.requests.annotations import (
     GROUP,
@@ -112,7 +112,7 @@ class Membership(Struct, frozen=True, gc=False):
     part: JobSetJob | None = None
     alone: bool = False  # the group can have no other pod
     at_least: bool = False  # the group may have more than its size
-    owner: Owner | None = None  # of the group, if the pod has another owner
+    owner: OwnerReference | None = None  # of the group, if the pod has another owner
     leads: bool = False  # the other pods are only made once this one is bound
     lws: str = ""  # the LeaderWorkerSet of its workers; empty: they equal it
 
@@ -257,7 +257,9 @@ def _unnamed(pod: Pod, made: Made, given: _Given) -> Membership:
             pod_set,
             given.index(COMPLETION_INDEX),
             at_least=True,
-            owner=Owner(kind="PodGroup", name=name, uid=uid, api_version="/".join(POD_GROUP_API)),
+            owner=OwnerReference(
+                kind="PodGroup", name=name, uid=uid, api_version="/".join(POD_GROUP_API)
+            ),
         )
     if (name := given.get(LWS)) is not None:
         return _of_lws(pod, given, name)

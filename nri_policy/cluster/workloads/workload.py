@@ -27,7 +27,7 @@ import msgspec
 from msgspec import Struct
 
 from nri_policy.cluster.objects.assignment import MAX_COUNT
-from nri_policy.cluster.objects.claimed_devices import CLAIM, TEMPLATE, ClaimedDevices
+from nri_policy.cluster.objects.device_claims import CLAIM, TEMPLATE, DeviceClaims
 from nri_policy.cluster.objects.document import DocumentError, convert, join
 from nri_policy.cluster.objects.metadata import Identity, Key
 from nri_policy.cluster.objects.pod import Pod, read_pod, template_of
@@ -102,7 +102,7 @@ def add_priority_classes(documents: Iterable[object], classes: PriorityClasses) 
             classes.add(value, place)
 
 
-def add_claims(documents: Iterable[object], devices: ClaimedDevices) -> None:
+def add_claims(documents: Iterable[object], devices: DeviceClaims) -> None:
     """Let *devices* know the claims in *documents*; raises DocumentError."""
     for value, place in each_object(documents):
         if value.get("kind") in CLAIMS:

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from nri_policy.cluster.groups.claims import count_spared
 from nri_policy.cluster.groups.gathering import Member
-from nri_policy.cluster.objects.metadata import Owner
+from nri_policy.cluster.objects.metadata import OwnerReference
 from nri_policy.cluster.objects.pod import Pod, PodSpec
 from nri_policy.cluster.workloads.membership import Job, Membership
 
 
 def member(name: str, phase: str, job: str = "") -> Member:
-    owners = (Owner(kind="Job", name=job, controller=True),) if job else ()
+    owners = (OwnerReference(kind="Job", name=job, controller=True),) if job else ()
     pod = Pod(namespace="default", name=name, spec=PodSpec(), phase=phase, owners=owners)
     return Member(pod, Membership(("default", "g"), 4))
 

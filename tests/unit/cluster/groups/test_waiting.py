@@ -13,7 +13,7 @@ from nri_policy.cluster.groups.waiting import WaitingGroups
 from nri_policy.cluster.numa.extender import Verbs
 from nri_policy.cluster.numa.promises import LiveZones
 from nri_policy.cluster.numa.service_spread import ServiceSpread
-from nri_policy.cluster.objects.metadata import Owner
+from nri_policy.cluster.objects.metadata import OwnerReference
 from nri_policy.cluster.objects.node import read_node
 from nri_policy.cluster.objects.pod import Pod, read_pod
 from nri_policy.cluster.objects.settings import Extender, read_settings
@@ -223,7 +223,7 @@ def test_a_pod_without_a_group_does_not_go_there_if_hosts_are_held_against_all()
     assert closed(created="2026") == {"h2", "h3"}
     assert closed(created="2026", priority=5) == set()
     assert closed(annotations={"placement.nri/group": "other"}, created="2026") == set()
-    owner = Owner(kind="DaemonSet", name="agent", controller=True)
+    owner = OwnerReference(kind="DaemonSet", name="agent", controller=True)
     assert closed(owners=(owner,), created="2026") == set()
 
 

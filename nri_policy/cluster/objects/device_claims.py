@@ -122,7 +122,7 @@ class _Slice(Struct):
     spec: _SliceSpec
 
 
-class ClaimedDevices:
+class DeviceClaims:
     """The claims, classes and devices that are known."""
 
     def __init__(self) -> None:

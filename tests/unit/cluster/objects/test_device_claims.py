@@ -8,12 +8,12 @@ from typing import Any
 
 import pytest
 
-from nri_policy.cluster.objects.claimed_devices import (
+from nri_policy.cluster.objects.device_claims import (
     CLAIM,
     CLASS,
     SLICE,
     TEMPLATE,
-    ClaimedDevices,
+    DeviceClaims,
 )
 from nri_policy.cluster.objects.document import DocumentError
 from nri_policy.cluster.objects.pod import read_pod
@@ -64,7 +64,7 @@ HERE = [devices_of("n1", "a", "b", "c"), devices_of("n2", "a")]
 
 def said(*objects: Object, name: str = "two", own: bool = False) -> list[str]:
     """What is said of a pod that names a claim of its own, or else a template."""
-    known = ClaimedDevices()
+    known = DeviceClaims()
     for each in objects:
         known.add(each["kind"], each, "")
     key = "resourceClaimName" if own else "resourceClaimTemplateName"
