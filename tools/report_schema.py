@@ -16,7 +16,7 @@ from nri_policy.cluster.planning.moves import MovePlan
 from nri_policy.cluster.planning.trial import TriedGroup
 from nri_policy.cluster.report.group_rows import GroupRow
 from nri_policy.cluster.report.tree_report import TreeReport
-from nri_policy.cluster.simulation.playback import Report
+from nri_policy.cluster.simulation.playback import SimulationReport
 from nri_policy.control.client import Explanations
 from nri_policy.doctor.finding import Finding
 from nri_policy.report import (
@@ -47,7 +47,7 @@ DOCUMENTS: dict[str, Any] = {
     "cluster fit": list[NodeFit],
     "cluster place": list[TriedGroup],
     "cluster plan": MovePlan,
-    "cluster simulate": Report,
+    "cluster simulate": SimulationReport,
     "cluster top": list[GroupRow],
     "cluster tree": TreeReport,
     "config check": CheckReport | tuple[CheckReport, ...],

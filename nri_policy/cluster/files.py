@@ -50,7 +50,7 @@ class _List(Struct):
     items: list[Raw]
 
 
-class Files(Struct):
+class ClusterFiles(Struct):
     """What has been read from some files."""
 
     cluster: Object = field(default_factory=dict)

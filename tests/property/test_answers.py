@@ -24,7 +24,7 @@ from nri_policy.cluster.planning.moves import plan_moves
 from nri_policy.cluster.planning.trial import TriedGroup
 from nri_policy.cluster.requests.group import read_group, write_status
 from nri_policy.cluster.requests.request import units
-from nri_policy.cluster.service.questions import answer_explain, answer_place
+from nri_policy.cluster.service.queries import answer_explain, answer_place
 from nri_policy.cluster.snapshot import ClusterSnapshot, read_snapshot
 from tests.property.seeds import seeds
 from tests.unit.cluster.written import HOSTNAME, amounts, group, node, settings

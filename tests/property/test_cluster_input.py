@@ -13,7 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from nri_policy.cluster import offline
-from nri_policy.cluster.files import Files, read_documents
+from nri_policy.cluster.files import ClusterFiles, read_documents
 from nri_policy.cluster.objects.document import DocumentError
 from nri_policy.cluster.objects.node import ClusterNode, read_node
 from nri_policy.cluster.objects.pod import read_pod
@@ -250,7 +250,7 @@ def test_a_damaged_text_is_an_error_that_names_the_file_or_objects(
     for at, put, gone in damages:
         at %= len(given) + 1  # noqa: PLW2901 - within what is left
         given = given[:at] + put + given[at + gone :]
-    documents, files, refused = [], Files(), ""
+    documents, files, refused = [], ClusterFiles(), ""
     try:
         documents = read_documents(given, "the file")
         files.add(given, "the file")

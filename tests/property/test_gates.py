@@ -8,7 +8,7 @@ from collections import Counter
 from nri_policy.cluster.engine.engine import Engine
 from nri_policy.cluster.groups.gathering import Member
 from nri_policy.cluster.groups.members import Members
-from nri_policy.cluster.groups.occupancy import Occupancy
+from nri_policy.cluster.groups.placed_pods import PlacedPods
 from nri_policy.cluster.groups.pod_changes import PodChanges
 from nri_policy.cluster.groups.writes import OpenGate
 from nri_policy.cluster.objects.node import read_node
@@ -33,7 +33,7 @@ class Pods:
         cluster = Cluster(read_node(node(name), "") for name in PLACES)
         engine = Engine(ClusterSettings(), cluster.view)
         self.known = known = Members(lambda: 0.0)
-        self.changes = PodChanges(engine, known, Occupancy(engine, known), lambda: 0.0)
+        self.changes = PodChanges(engine, known, PlacedPods(engine, known), lambda: 0.0)
         domains = [{"values": [host], "count": count} for host, count in PLACES.items()]
         status = {"assignments": [{"podSet": "main", "levels": [HOSTNAME], "domains": domains}]}
         self.group = read_group(group(pod_set(6), status=status))

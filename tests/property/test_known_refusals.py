@@ -16,7 +16,7 @@ from nri_policy.cluster.requests.group import (
 )
 from nri_policy.cluster.simulation import synthetic
 from nri_policy.cluster.simulation.playback import Simulation
-from nri_policy.cluster.simulation.steps import Step
+from nri_policy.cluster.simulation.steps import SimulationStep
 from nri_policy.cluster.snapshot import read_snapshot
 from tests.property.seeds import seeds
 from tests.property.test_cluster import template
@@ -72,13 +72,13 @@ def play(seed: int, *, all_tried: bool) -> Places:
     for number in range(JOBS):
         group = draw_group(chance, number, settings.topologies[0].levels)
         simulation.submit(group, chance.expovariate(1 / 400), "job")
-        simulation.play(Step(advance=f"{chance.expovariate(1 / 100):.0f}s"))
+        simulation.play(SimulationStep(advance=f"{chance.expovariate(1 / 100):.0f}s"))
         if chance.random() < 0.05:
             if failed:
-                simulation.play(Step(recover=[failed.pop()]))
+                simulation.play(SimulationStep(recover=[failed.pop()]))
             else:
                 failed.append(chance.choice(hosts))
-                simulation.play(Step(fail=[*failed]))
+                simulation.play(SimulationStep(fail=[*failed]))
     simulation.end()
     return found
 

@@ -10,7 +10,7 @@ from msgspec.structs import replace
 from rich.text import Text
 
 from nri_policy.cli.cluster.picture import cluster_map, group_lines, pods_of, totals
-from nri_policy.cli.cluster.service import Service
+from nri_policy.cli.cluster.service import ServiceClient
 from nri_policy.cli.cluster.source import (
     ClusterSource,
     cluster_options,
@@ -60,7 +60,7 @@ def explain_command(  # noqa: PLR0913, PLR0917 - click names them; one for each 
     source: ClusterSource,
     name: str | None,
     asked: tuple[Path, ...],
-    service: Service | None,
+    service: ServiceClient | None,
     form: str,
 ) -> None:
     """Show how much of a group fits where, and what limits it.

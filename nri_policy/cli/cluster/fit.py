@@ -12,7 +12,7 @@ import msgspec
 from rich.table import Table
 from rich.text import Text
 
-from nri_policy.cli.cluster.service import Service
+from nri_policy.cli.cluster.service import ServiceClient
 from nri_policy.cli.cluster.source import (
     FILE,
     ClusterSource,
@@ -62,7 +62,7 @@ def fit(  # noqa: PLR0913, PLR0917 - click names them; one for each option
     source: ClusterSource,
     asked: tuple[Path, ...],
     every: bool,
-    service: Service | None,
+    service: ServiceClient | None,
     form: str,
 ) -> None:
     """Show which nodes and NUMA zones have room for a pod now.

@@ -10,7 +10,7 @@ from rich.table import Table
 from rich.text import Text
 
 from nri_policy.cli.cluster.picture import cluster_map, group_lines, left, pods_of, totals
-from nri_policy.cli.cluster.service import Service
+from nri_policy.cli.cluster.service import ServiceClient
 from nri_policy.cli.cluster.source import (
     ClusterSource,
     cluster_options,
@@ -46,7 +46,7 @@ def place(  # noqa: PLR0913, PLR0917 - click names them; one for each option
     source: ClusterSource,
     asked: tuple[Path, ...],
     hosts: bool,
-    service: Service | None,
+    service: ServiceClient | None,
     form: str,
 ) -> None:
     """Show where groups of pods would go, or why they would not.

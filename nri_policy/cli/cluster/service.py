@@ -26,7 +26,7 @@ _Type = TypeVar("_Type")
 _Command = TypeVar("_Command", bound=Callable[..., Any])
 
 
-class Service(Struct, frozen=True):
+class ServiceClient(Struct, frozen=True):
     """Address and credentials of the cluster service."""
 
     url: str

@@ -31,8 +31,8 @@ from nri_policy.cluster.objects.document import DocumentError
 from nri_policy.cluster.offline import cluster_of, engine_of
 from nri_policy.cluster.report.tree_report import tree_report
 from nri_policy.cluster.simulation.figures import Figures
-from nri_policy.cluster.simulation.playback import Played, Report, Simulation
-from nri_policy.cluster.simulation.steps import Step, read_steps
+from nri_policy.cluster.simulation.playback import Played, Simulation, SimulationReport
+from nri_policy.cluster.simulation.steps import SimulationStep, read_steps
 from nri_policy.cluster.simulation.synthetic_jobs import make_jobs
 from nri_policy.foundation import yamltext
 from nri_policy.foundation.wording import counted
@@ -111,7 +111,7 @@ def simulate(  # noqa: PLR0913, PLR0917 - click names them; one for each option
     problems = any(each.problems for each in played)
     if scenario is None and not every:
         played = []
-    report = Report(figures=simulation.figures(), steps=played)
+    report = SimulationReport(figures=simulation.figures(), steps=played)
     if form in ("svg", "html"):
         moment = "at the end"
         if not (played_page and played):
@@ -154,7 +154,7 @@ def _take(simulation: Simulation, frames: Frames, *, peak: bool) -> str:
 
 
 def _print_picture(  # noqa: PLR0913, PLR0917 - what a page consists of
-    engine: Engine, report: Report, frames: Frames, moment: str, form: str, title: str
+    engine: Engine, report: SimulationReport, frames: Frames, moment: str, form: str, title: str
 ) -> None:
     cluster, groups = frames.last
     if form == "svg":
@@ -175,7 +175,7 @@ def _print_picture(  # noqa: PLR0913, PLR0917 - what a page consists of
     print_page(cluster_page(title, frames.legend, parts, moments))
 
 
-def _steps(path: Path) -> list[Step]:
+def _steps(path: Path) -> list[SimulationStep]:
     text = text_of(path)
     try:
         try:
@@ -210,7 +210,7 @@ def _apply(value: Any, scenario: Path) -> list[Any]:
     return [*read_documents(text_of(path), str(path))]
 
 
-def _draw(report: Report) -> Iterator[Table | Text]:
+def _draw(report: SimulationReport) -> Iterator[Table | Text]:
     for number, each in enumerate(report.steps, start=1):
         yield Text(f"step {number}: {_title(each)}", style="bold")
         table = Table(box=None, pad_edge=False, show_header=False)

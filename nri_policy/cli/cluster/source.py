@@ -16,11 +16,11 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from nri_policy.cli.cluster.run import read_cluster_settings
-from nri_policy.cli.cluster.service import Service, service_options
+from nri_policy.cli.cluster.service import ServiceClient, service_options
 from nri_policy.cli.failure import Exit, Failure
 from nri_policy.cli.options import name_of
 from nri_policy.cluster.engine.engine import Engine
-from nri_policy.cluster.files import Files, read_documents
+from nri_policy.cluster.files import ClusterFiles, read_documents
 from nri_policy.cluster.objects.device_claims import DeviceClaims
 from nri_policy.cluster.objects.document import DocumentError
 from nri_policy.cluster.objects.node import HOSTNAME
@@ -78,7 +78,7 @@ class ClusterSource(Struct, frozen=True):
     settings: Path | None
     kubeconfig: Path | None
     levels: list[str] | None = None  # of the first topology, instead of the settings'
-    service: Service | None = None  # that is asked for its settings
+    service: ServiceClient | None = None  # that is asked for its settings
 
     @property
     def is_given(self) -> bool:
@@ -110,11 +110,11 @@ class ClusterSource(Struct, frozen=True):
         """
         if self.synthetic is not None and self.files:
             raise click.UsageError("only one of --cluster and --synthetic")
-        given = Files()
+        given = ClusterFiles()
         with document_errors(), collection_paused():
             if self.synthetic is not None:
                 made = synthetic.make(self.synthetic)
-                given = Files(cluster=made.cluster, settings=made.settings)
+                given = ClusterFiles(cluster=made.cluster, settings=made.settings)
             elif not self.files:
                 given = self._ask(groups=groups, budgets=budgets, devices=devices)
             for path in self.files:
@@ -136,12 +136,12 @@ class ClusterSource(Struct, frozen=True):
                 settings = read_settings(given.settings)
             return snapshot, self._with_levels(settings)
 
-    def _lacks_settings(self, given: Files) -> bool:
+    def _lacks_settings(self, given: ClusterFiles) -> bool:
         """Whether a live cluster is asked that has no settings, and none are given."""
         named = (self.files, self.synthetic, self.settings, self.levels, self.service)
         return not any(named) and not given.settings
 
-    def _check(self, given: Files, snapshot: ClusterSnapshot) -> None:
+    def _check(self, given: ClusterFiles, snapshot: ClusterSnapshot) -> None:
         """Note on stderr what does not count; raises Failure for files without a node."""
         notes = [*_unknown_labels(self.levels or (), snapshot)]
         if self.files:
@@ -161,7 +161,7 @@ class ClusterSource(Struct, frozen=True):
         first = replace(first, levels=self.levels, below_host=below)
         return replace(settings, topologies=[first, *others])
 
-    def _ask(self, *, groups: bool, budgets: bool, devices: bool) -> Files:
+    def _ask(self, *, groups: bool, budgets: bool, devices: bool) -> ClusterFiles:
         """Return what the live cluster has now."""
         kubeconfig = self.kubeconfig or usual_kubeconfig()
         try:
@@ -182,7 +182,7 @@ class ClusterSource(Struct, frozen=True):
             raise Failure(f"{server}: {error}", Exit.UNREACHABLE) from error
 
 
-def _not_counted(given: Files, snapshot: ClusterSnapshot) -> Iterator[str]:
+def _not_counted(given: ClusterFiles, snapshot: ClusterSnapshot) -> Iterator[str]:
     """Yield what in the files of a cluster does not count, and why."""
     names = {each.name for each in snapshot.nodes}
     lost = sum(bool(each.node) and each.node not in names for each in snapshot.pods)
@@ -223,7 +223,7 @@ def usual_kubeconfig() -> Path | None:
     return next((path for path in paths if path.is_file()), None)
 
 
-async def _list(client: Client, *, groups: bool, budgets: bool, devices: bool) -> Files:
+async def _list(client: Client, *, groups: bool, budgets: bool, devices: bool) -> ClusterFiles:
     try:
         return await list_cluster(client, groups=groups, budgets=budgets, devices=devices)
     finally:
@@ -327,7 +327,7 @@ def service_option(command: _Command) -> _Command:
             )
         if service is not None and form in ("svg", "html"):
             raise click.UsageError("the service draws no pictures: -o table, json or yaml")
-        asked = None if service is None else Service(service, ca, cert, key)
+        asked = None if service is None else ServiceClient(service, ca, cert, key)
         return command(*args, source=source, form=form, service=asked, **named)
 
     return with_service
@@ -351,7 +351,7 @@ def service_settings_option(command: _Command) -> _Command:
             return command(*args, source=source, **named)
         if source.settings is not None or source.synthetic is not None:
             raise click.UsageError("only one of --service, --settings and --synthetic")
-        asked = replace(source, service=Service(service, ca, cert, key))
+        asked = replace(source, service=ServiceClient(service, ca, cert, key))
         return command(*args, source=asked, **named)
 
     return with_settings

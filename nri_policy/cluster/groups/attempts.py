@@ -19,7 +19,7 @@ from nri_policy.cluster.groups.gates import without_pods
 from nri_policy.cluster.groups.gathering import pod_set_names
 from nri_policy.cluster.groups.group_statistics import GroupStatistics
 from nri_policy.cluster.groups.members import Members
-from nri_policy.cluster.groups.occupancy import Occupancy
+from nri_policy.cluster.groups.placed_pods import PlacedPods
 from nri_policy.cluster.groups.pod_changes import PodChanges
 from nri_policy.cluster.groups.record import SeenGroup
 from nri_policy.cluster.groups.table import GroupTable
@@ -43,7 +43,7 @@ from nri_policy.foundation.units import format_time
 from nri_policy.foundation.wording import counted
 
 
-class Attempts:
+class PlacementAttempts:
     """The groups that wait, and how they are placed."""
 
     def __init__(  # noqa: PLR0913 - keywords: what it is given to work with
@@ -54,7 +54,7 @@ class Attempts:
         zones: LiveZones,
         groups: GroupTable,
         members: Members,
-        occupancy: Occupancy,
+        placed_pods: PlacedPods,
         changes: PodChanges,
         date: Callable[[], float],
     ) -> None:
@@ -68,7 +68,7 @@ class Attempts:
         self._freed = 0  # promises that had ended when groups were tried last
         self._groups = groups
         self._members = members
-        self._occupancy = occupancy
+        self._placed_pods = placed_pods
         self._changes = changes
         self._crashes: RecentFailures[Key] = RecentFailures(now)
         self._left = -inf  # when a pod of a group without places was gone
@@ -189,7 +189,7 @@ class Attempts:
         group = seen.group
         if self._changes.under_way(key) or self._groups[key].is_busy(self._now()):
             return
-        more = self._occupancy.missing_places(key, group, owned=bool(seen.owners))
+        more = self._placed_pods.missing_places(key, group, owned=bool(seen.owners))
         try:
             found = self.waiting.place(key, group, more=more)
         except DocumentError as error:
@@ -267,7 +267,7 @@ class Attempts:
             seen = self._groups.object(key)
             lost = with_status(seen.group, GroupStatus(message=message, evicted="Preempted"))
             self._engine.set_group(lost)
-            self._occupancy.recount(key, lost)
+            self._placed_pods.recount(key, lost)
             self.statistics.preemptions += 1
             yield WriteStatus(lost, seen.revision)
             yield Notice(key, "Preempted", message)
@@ -327,7 +327,7 @@ class Attempts:
             status = replace(status, assignments=found.assignments, conditions=[condition])
             moved = with_status(group, status)
             self._engine.set_group(moved)
-            self._occupancy.recount(key, moved)
+            self._placed_pods.recount(key, moved)
             yield WriteStatus(moved, seen.revision)
             yield Notice(key, "Replaced", condition.message)
 
@@ -366,7 +366,7 @@ class Attempts:
         if status != group.status and not self._groups[key].is_busy(self._now()):
             changed = with_status(group, status)
             self._engine.set_group(changed)
-            self._occupancy.recount(key, changed)  # pods on failed hosts stay until they are gone
+            self._placed_pods.recount(key, changed)  # pods on failed hosts stay until they are gone
             yield WriteStatus(changed, seen.revision)
             text = f"failed: {', '.join(unhealthy)}"
             text += f"; {problem}" if problem else ""

@@ -29,10 +29,10 @@ from typing import Any
 from msgspec.structs import replace
 
 from nri_policy.cluster.engine.engine import Engine
-from nri_policy.cluster.groups.attempts import Attempts
+from nri_policy.cluster.groups.attempts import PlacementAttempts
 from nri_policy.cluster.groups.failure import Failures
 from nri_policy.cluster.groups.members import Members
-from nri_policy.cluster.groups.occupancy import Occupancy
+from nri_policy.cluster.groups.placed_pods import PlacedPods
 from nri_policy.cluster.groups.pod_changes import PodChanges
 from nri_policy.cluster.groups.reconcile import View, reconcile
 from nri_policy.cluster.groups.record import NO_FAILURE, Group, SeenGroup
@@ -93,19 +93,19 @@ class Controller:
         """
         self.engine = Engine(settings, view, partial(ZoneLimits, lambda: zones))
         self.members = Members(now)
-        self._occupancy = Occupancy(self.engine, self.members)
-        self._changes = PodChanges(self.engine, self.members, self._occupancy, now)
+        self._placed_pods = PlacedPods(self.engine, self.members)
+        self._changes = PodChanges(self.engine, self.members, self._placed_pods, now)
         self._now = now
         self._failures = Failures(self.engine, now)
         self.groups = GroupTable()
         self.errors = 0  # of ours, each of which stopped some of the work
-        self.attempts = Attempts(
+        self.attempts = PlacementAttempts(
             now,
             engine=self.engine,
             zones=zones,
             groups=self.groups,
             members=self.members,
-            occupancy=self._occupancy,
+            placed_pods=self._placed_pods,
             changes=self._changes,
             date=date,
         )
@@ -115,7 +115,7 @@ class Controller:
             engine=self.engine,
             members=self.members,
             groups=self.groups,
-            occupancy=self._occupancy,
+            placed_pods=self._placed_pods,
             changes=self._changes,
             failures=self._failures,
             attempts=self.attempts,
@@ -193,7 +193,7 @@ class Controller:
             and self.members.say(key, joined.problem)
         ):
             self._notices.append(Notice(key, "Malformed", joined.problem, pod=True))
-        self._occupancy.count(joined.group, pod)
+        self._placed_pods.count(joined.group, pod)
         if ended:
             self.queue.note_change()
 
@@ -243,7 +243,7 @@ class Controller:
         self.groups.put(key, Group(problem=self.groups[key].problem))
         self.queue.remove(key)
         self.engine.remove_group(namespace, name)
-        self._occupancy.recount(key, None)
+        self._placed_pods.recount(key, None)
         self.queue.note_change()
         self._dirty[key] = None
 
@@ -400,7 +400,7 @@ class Controller:
 
     def _recount(self, key: Key) -> Iterator[Write]:
         """Recompute which pods occupy the places of a group; this needs no write."""
-        if self._occupancy.recount(key, self.engine.groups.get(key)):
+        if self._placed_pods.recount(key, self.engine.groups.get(key)):
             self.queue.note_change()
         yield from ()
 

@@ -14,7 +14,7 @@ from nri_policy.cluster.engine.engine import Engine
 from nri_policy.cluster.groups.gates import openings
 from nri_policy.cluster.groups.gathering import Member, pod_set_names
 from nri_policy.cluster.groups.members import Members
-from nri_policy.cluster.groups.occupancy import Occupancy
+from nri_policy.cluster.groups.placed_pods import PlacedPods
 from nri_policy.cluster.groups.unbound_pods import NOT_BOUND
 from nri_policy.cluster.groups.writes import (
     NODE_FAILED,
@@ -34,11 +34,11 @@ class PodChanges:
     """Pending writes of pods."""
 
     def __init__(
-        self, engine: Engine, members: Members, occupancy: Occupancy, now: Callable[[], float]
+        self, engine: Engine, members: Members, placed_pods: PlacedPods, now: Callable[[], float]
     ) -> None:
         self._engine = engine
         self._members = members
-        self._occupancy = occupancy
+        self._placed_pods = placed_pods
         self._now = now
 
     @property
@@ -101,7 +101,7 @@ class PodChanges:
         places = hosts_of(group)
         left = Counter(places)
         left.subtract(
-            self._occupancy.host(each.pod) for each in members if self.gate not in each.pod.gates
+            self._placed_pods.host(each.pod) for each in members if self.gate not in each.pod.gates
         )
         for each in members:
             pod = each.pod

@@ -17,7 +17,7 @@ from typing import Any
 
 from msgspec.structs import replace
 
-from nri_policy.cluster.groups.record import Place, Rank
+from nri_policy.cluster.groups.record import QueuePlace, Rank
 from nri_policy.cluster.groups.table import GroupTable
 from nri_policy.cluster.objects.metadata import Key
 
@@ -61,7 +61,7 @@ class Queue:
         found it no place, and it holds none before *paused_until*.
         """
         rank = (-priority, not runs, created, since)
-        place = Place(rank, since, topology, holds, ended, paused_until)
+        place = QueuePlace(rank, since, topology, holds, ended, paused_until)
         self._groups.update(key, place=place)
 
     def prioritize(self, key: Key, priority: int) -> None:
@@ -179,7 +179,7 @@ class Queue:
         """Return for how many seconds the oldest group has been waiting; 0 if none is."""
         return max((now - each.since for each in self._groups.waiting.values()), default=0.0)
 
-    def _in_order(self) -> list[tuple[Key, Place]]:
+    def _in_order(self) -> list[tuple[Key, QueuePlace]]:
         some = [each for each in self._groups.waiting.items() if not each[1].final]
         return sorted(some, key=lambda each: each[1].rank)
 
@@ -189,7 +189,7 @@ class Queue:
         self._groups.put(key, replace(record, place=replace(self._groups.waiting[key], **changed)))
 
 
-def _is_holder(place: Place, now: float, timeout: float) -> bool:
+def _is_holder(place: QueuePlace, now: float, timeout: float) -> bool:
     if place.barred or now < place.paused_until:
         return False
     if place.holds:

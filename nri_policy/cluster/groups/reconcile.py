@@ -16,7 +16,7 @@ from msgspec.structs import replace
 from nri_policy.cluster.engine.engine import Engine
 from nri_policy.cluster.engine.search.pod_set_order import order_in
 from nri_policy.cluster.engine.unit_capacity import is_overbooked
-from nri_policy.cluster.groups.attempts import Attempts
+from nri_policy.cluster.groups.attempts import PlacementAttempts
 from nri_policy.cluster.groups.failure import Failures
 from nri_policy.cluster.groups.gathering import (
     Incomplete,
@@ -29,7 +29,7 @@ from nri_policy.cluster.groups.gathering import (
     pod_set_names,
 )
 from nri_policy.cluster.groups.members import Members
-from nri_policy.cluster.groups.occupancy import Occupancy
+from nri_policy.cluster.groups.placed_pods import PlacedPods
 from nri_policy.cluster.groups.pod_changes import PodChanges
 from nri_policy.cluster.groups.queue import seconds_between
 from nri_policy.cluster.groups.record import NO_FAILURE, SeenGroup
@@ -63,10 +63,10 @@ class View(Struct, frozen=True):
     engine: Engine
     members: Members
     groups: GroupTable
-    occupancy: Occupancy
+    placed_pods: PlacedPods
     changes: PodChanges
     failures: Failures
-    attempts: Attempts
+    attempts: PlacementAttempts
     is_contested: Callable[[Key], bool]
 
 
@@ -214,7 +214,7 @@ def _keep(view: View, seen: SeenGroup, members: list[Member]) -> Iterator[Write]
     """Yield the next writes of a placed group, or of one that lost its places."""
     group = seen.group
     key = (group.namespace, group.name)
-    status = view.occupancy.give_back(key, group, seen.owners)
+    status = view.placed_pods.give_back(key, group, seen.owners)
     if status != group.status and not view.changes.under_way(key):
         yield WriteStatus(with_status(group, status), seen.revision)
         return
@@ -230,7 +230,7 @@ def _keep(view: View, seen: SeenGroup, members: list[Member]) -> Iterator[Write]
     if unhealthy and (key not in view.attempts.queue or unhealthy != group.status.unhealthy_nodes):
         yield from view.attempts.replace(seen, unhealthy)
     elif not unhealthy:
-        lacking = view.occupancy.missing_places(key, group, owned=bool(seen.owners))
+        lacking = view.placed_pods.missing_places(key, group, owned=bool(seen.owners))
         if lacking:
             yield from _grow(view, seen, members, lacking)
         else:
@@ -291,7 +291,7 @@ def _grow(
 def _unhealthy(view: View, group: PlacementGroup) -> list[str]:
     """Return the hosts of a group that failed, but for those that it no longer needs."""
     key = (group.namespace, group.name)
-    hosts, busy = view.occupancy.hosts(key, group)
+    hosts, busy = view.placed_pods.hosts(key, group)
     tolerations = [
         (*each.template.spec.tolerations, *(topology.tolerations if topology else ()))
         for each in group.pod_sets
@@ -332,7 +332,7 @@ def _run(
     """Yield the state of a group on healthy hosts: whether all of its pods run, or did."""
     group = seen.group
     key = (group.namespace, group.name)
-    phases = view.occupancy.phases(key)
+    phases = view.placed_pods.phases(key)
     running = phases["Running"] + max(phases["Succeeded"], group.status.given_back)
     enough = running >= sum(each.count for each in group.pod_sets)
     status = replace(

@@ -48,7 +48,7 @@ NONE: Mapping[str, int] = MappingProxyType({})
 Rank = tuple[int, bool, str, float]  # lower goes first
 
 
-class Place(Struct, frozen=True):
+class QueuePlace(Struct, frozen=True):
     """A group's place in the queue."""
 
     rank: Rank
@@ -85,7 +85,7 @@ class Group(Struct, frozen=True, kw_only=True):
     error: BackOff = NO_FAILURE  # internal errors while it was handled
     look_at: float = inf  # when to look at it again without news
     problem: str = ""  # what it lacks, as the last Event says
-    place: Place | None = None  # None: it does not wait
+    place: QueuePlace | None = None  # None: it does not wait
     reservation: Reservation | None = None
     more: Mapping[str, int] = NONE  # pods that it lacks beside its places, by pod set
     counts_others: bool = False  # it was refused by a rule about where other groups are

@@ -13,7 +13,7 @@ from typing import Any, TypeVar
 
 from msgspec.structs import replace
 
-from nri_policy.cluster.groups.record import Group, Place, Reservation, SeenGroup
+from nri_policy.cluster.groups.record import Group, QueuePlace, Reservation, SeenGroup
 from nri_policy.cluster.objects.metadata import Key
 from nri_policy.cluster.requests.group import hosts_of
 
@@ -30,7 +30,7 @@ class GroupTable:
         self.unanswered: dict[Key, None] = {}
         self.delayed: dict[Key, None] = {}  # to be looked at at a time, without news
         self.evicted: dict[Key, None] = {}  # lost their places; pods may still be there
-        self.waiting: dict[Key, Place] = {}  # in the queue, each with its place
+        self.waiting: dict[Key, QueuePlace] = {}  # in the queue, each with its place
         self.holding: dict[Key, Reservation] = {}  # with hosts set aside
         self.growing: dict[Key, None] = {}  # that lack pods beside their places
         self.counting: dict[Key, None] = {}  # refused by a rule about other groups

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from http.client import FORBIDDEN, NOT_FOUND
 
-from nri_policy.cluster.files import Files
+from nri_policy.cluster.files import ClusterFiles
 from nri_policy.cluster.objects.device_claims import PLURALS
 from nri_policy.cluster.service.kueue import WORKLOADS
 from nri_policy.cluster.service.watch import PODS, ZONES
@@ -28,14 +28,14 @@ _OF_GROUPS = [("groups", [GROUPS]), ("topologies", _TOPOLOGIES), ("workloads", [
 
 async def list_cluster(
     client: Client, *, groups: bool = True, budgets: bool = False, devices: bool = False
-) -> Files:
+) -> ClusterFiles:
     """Return the objects of a cluster; raises APIError. A kind that it lacks gives an empty list.
 
     Without *groups*, kinds about groups may be forbidden. PriorityClasses may always be forbidden,
     and are listed with groups; so are PodDisruptionBudgets with *budgets*, and the objects about
     *devices* with these.
     """
-    given = Files()
+    given = ClusterFiles()
     for key, kinds in (
         ("nodes", [NODES]),
         ("pods", [PODS]),

@@ -59,7 +59,7 @@ class Listen(Struct, frozen=True, kw_only=True):
             raise ValueError(f"without a certificate only loopback is listened on, not {self.host}")
 
 
-class Answers(Struct, frozen=True, kw_only=True):
+class Handlers(Struct, frozen=True, kw_only=True):
     """What the server asks, by path."""
 
     verbs: dict[str, Verb]
@@ -141,7 +141,7 @@ class Server(uvicorn.Server):
         yield
 
 
-def application(answers: Answers, *, certified_only: bool) -> Starlette:
+def application(answers: Handlers, *, certified_only: bool) -> Starlette:
     """Return the application that answers on all paths."""
 
     def verb(name: str, answer: Verb) -> Route:
@@ -178,7 +178,7 @@ def application(answers: Answers, *, certified_only: bool) -> Starlette:
     )
 
 
-def server(listen: Listen, answers: Answers) -> Server:
+def server(listen: Listen, answers: Handlers) -> Server:
     """Return the server; raises ValueError, and OSError for files that cannot be read."""
     listen.check()
     config = uvicorn.Config(

@@ -30,8 +30,8 @@ from nri_policy.cluster.service.kueue import OF_KUEUE, AdmissionWriter
 from nri_policy.cluster.service.lease import Lease, LeaseName
 from nri_policy.cluster.service.live_settings import LiveSettings, PlacementFile
 from nri_policy.cluster.service.node_health import NodeHealth
-from nri_policy.cluster.service.questions import answer_explain, answer_place
-from nri_policy.cluster.service.server import Answers, Listen, server
+from nri_policy.cluster.service.queries import answer_explain, answer_place
+from nri_policy.cluster.service.server import Handlers, Listen, server
 from nri_policy.cluster.service.sources import GROUPS, OF_EXTENDER, OF_GROUPS, sources
 from nri_policy.cluster.service.watch import PODS, Watch
 from nri_policy.cluster.service.writer import Writer
@@ -132,7 +132,7 @@ class Service:
         )
         self._registry.register(self)
 
-    def answers(self) -> Answers:
+    def answers(self) -> Handlers:
         """Return what the server asks."""
 
         async def of_filter(body: bytes) -> bytes:
@@ -156,7 +156,7 @@ class Service:
         async def of_settings(_: bytes) -> bytes:
             return msgspec.json.encode(self.settings.current)
 
-        return Answers(
+        return Handlers(
             verbs={
                 "filter": of_filter,
                 "prioritize": of_prioritize,

@@ -35,8 +35,8 @@ from nri_policy.cluster.requests.group import (
 )
 from nri_policy.cluster.requests.request import units
 from nri_policy.cluster.simulation.figures import Figures, Recorder, amounts_of
-from nri_policy.cluster.simulation.steps import Expected, Step
-from nri_policy.cluster.simulation.synthetic_jobs import Job
+from nri_policy.cluster.simulation.steps import Expected, SimulationStep
+from nri_policy.cluster.simulation.synthetic_jobs import SyntheticJob
 from nri_policy.cluster.view import Cluster
 from nri_policy.cluster.workloads.workload import add_priority_classes, left_out, read_groups
 from nri_policy.foundation.units import parse_duration
@@ -59,14 +59,14 @@ class GroupState(Struct, frozen=True):
 class Played(Struct, frozen=True):
     """A step that was played: what there is after it, and what was not as expected."""
 
-    step: Step
+    step: SimulationStep
     groups: list[GroupState]
     problems: list[str]
     at: float = 0.0  # seconds
     notes: list[str] = []  # what of groups that were applied does not decide where they go
 
 
-class Report(Struct, frozen=True):
+class SimulationReport(Struct, frozen=True):
     """A simulation: what came of all groups, and its steps."""
 
     figures: Figures
@@ -110,7 +110,7 @@ class Simulation:
             else:
                 self._wait(key)
 
-    def play(self, step: Step, *, every: bool = False) -> Played:
+    def play(self, step: SimulationStep, *, every: bool = False) -> Played:
         """Play a step; raises DocumentError for one that names what there is not.
 
         What is played has the groups that changed in the step, or *every* one.
@@ -171,7 +171,7 @@ class Simulation:
             self._runs[key] = seconds
         self._wait(key)
 
-    def run(self, jobs: Iterable[Job]) -> None:
+    def run(self, jobs: Iterable[SyntheticJob]) -> None:
         """Have jobs come, by time, until the last one has ended or waits for ever."""
         for job in jobs:
             self._advance(job.at)

@@ -22,7 +22,9 @@ class Expected(Struct, forbid_unknown_fields=True, omit_defaults=True):
     domains: dict[str, int] | None = None  # pods by the last value of the domains above hosts
 
 
-class Step(Struct, forbid_unknown_fields=True, omit_defaults=True, rename={"runs": "for"}):
+class SimulationStep(
+    Struct, forbid_unknown_fields=True, omit_defaults=True, rename={"runs": "for"}
+):
     """One step: exactly one of these, and when."""
 
     at: str | None = None  # since the start; a step without it comes at once
@@ -37,7 +39,7 @@ class Step(Struct, forbid_unknown_fields=True, omit_defaults=True, rename={"runs
     expect: dict[str, Expected] | None = None
 
 
-def read_steps(documents: list[object]) -> list[Step]:
+def read_steps(documents: list[object]) -> list[SimulationStep]:
     """Return the steps of a scenario, by time; raises DocumentError."""
     steps, now = [], 0.0
     for number, value in enumerate(documents):
@@ -59,9 +61,9 @@ def read_steps(documents: list[object]) -> list[Step]:
     return steps
 
 
-def _read_step(value: object, path: str) -> Step:
+def _read_step(value: object, path: str) -> SimulationStep:
     try:
-        return convert(value, Step, path)
+        return convert(value, SimulationStep, path)
     except DocumentError as error:
         name = error.path.rpartition(".")[2]
         if name == "state":

@@ -39,7 +39,7 @@ _LONGEST = 5  # times the mean duration
 _DAY = 86_400.0
 
 
-class Job(Struct, frozen=True):
+class SyntheticJob(Struct, frozen=True):
     """A group that comes, and ends some time after it was placed."""
 
     at: float  # seconds
@@ -63,7 +63,7 @@ class _Kind(Struct):
 
 def make_jobs(
     text: str, seed: int, nodes: Iterable[ClusterNode], levels: Sequence[str]
-) -> list[Job]:
+) -> list[SyntheticJob]:
     """Return the jobs that *text* specifies, by time; DocumentError says which word is wrong.
 
     *levels* are those that requests may name, in full or by what follows the slash.
@@ -83,7 +83,7 @@ def make_jobs(
         rate = _number(common["load"]) / _work(kinds, nodes)
     if rate * seconds > MAX_JOBS:
         raise _wrong(first, f"makes more than {MAX_JOBS} jobs")
-    jobs: list[Job] = []
+    jobs: list[SyntheticJob] = []
     at = draw.expovariate(rate)
     while at < seconds:
         kind = draw.choices(kinds, [each.share for each in kinds])[0]
@@ -92,7 +92,7 @@ def make_jobs(
     return jobs
 
 
-def _job(kind: _Kind, at: float, number: int, draw: random.Random) -> Job:
+def _job(kind: _Kind, at: float, number: int, draw: random.Random) -> SyntheticJob:
     name = f"{kind.name}-{number:06}"
     spec = PodSpec(
         containers=(Container(name="c", requests=kind.amounts, limits={}),),
@@ -102,7 +102,7 @@ def _job(kind: _Kind, at: float, number: int, draw: random.Random) -> Job:
     pod_set = PodSet(name="main", count=count, template=Template(spec=spec), request=kind.request)
     group = PlacementGroup("default", name, (pod_set,), priority=kind.priority)
     seconds = min(draw.expovariate(1 / kind.mean), _LONGEST * kind.mean)
-    return Job(at, seconds, kind.name, group)
+    return SyntheticJob(at, seconds, kind.name, group)
 
 
 def _pods(kind: _Kind, draw: random.Random) -> int:

@@ -27,7 +27,7 @@ _SHARED, _HOST, _ALWAYS = 1, 2, 4
 ON_EVERY_NODE = (CPU, MEMORY, "pods", "ephemeral-storage")
 
 
-class Step(Struct, frozen=True):
+class RequestStep(Struct, frozen=True):
     """What the pod in all or one container asks.
 
     *stays* says that it holds it while the next ones start.
@@ -43,7 +43,7 @@ class NumaRequest(Struct, frozen=True):
 
     qos: str
     native: bool  # whether it asks for native resources only
-    steps: tuple[Step, ...]  # the pod in all, init containers, app containers
+    steps: tuple[RequestStep, ...]  # the pod in all, init containers, app containers
 
     @property
     def aligned(self) -> bool:
@@ -70,10 +70,14 @@ class NumaRequest(Struct, frozen=True):
 def numa_request(spec: PodSpec, *, strict: bool) -> NumaRequest:
     """Return what a pod of *spec* asks."""
     containers = [
-        Step(SIDECAR if each.sidecar else INIT, strict and each.sidecar, _exact(each.requests))
+        RequestStep(
+            SIDECAR if each.sidecar else INIT, strict and each.sidecar, _exact(each.requests)
+        )
         for each in spec.init_containers
-    ] + [Step(CONTAINER, True, _exact(each.requests)) for each in spec.containers]
-    whole = Step(POD, False, _exact(spec.effective() if strict else _upstream_effective(spec)))
+    ] + [RequestStep(CONTAINER, True, _exact(each.requests)) for each in spec.containers]
+    whole = RequestStep(
+        POD, False, _exact(spec.effective() if strict else _upstream_effective(spec))
+    )
     return NumaRequest(
         qos=qos_class(spec),
         native=not any(_foreign(name) for step in containers for name, _ in step.amounts),

@@ -11,7 +11,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from nri_policy.cluster.files import Files
+from nri_policy.cluster.files import ClusterFiles
 from nri_policy.cluster.objects.document import DocumentError
 from nri_policy.cluster.snapshot import read_snapshot
 
@@ -21,14 +21,14 @@ ZONES = {"kind": "NodeResourceTopology", "metadata": {"name": "a"}, "zones": []}
 SETTINGS = {"kind": "ClusterPlacement", "spec": {}}
 
 
-def read(*texts: str | bytes) -> Files:
-    files = Files()
+def read(*texts: str | bytes) -> ClusterFiles:
+    files = ClusterFiles()
     for number, text in enumerate(texts):
         files.add(text.encode() if isinstance(text, str) else text, f"file{number}")
     return files
 
 
-def plain(files: Files) -> Any:
+def plain(files: ClusterFiles) -> Any:
     return json.loads(msgspec.json.encode(files.cluster))
 
 

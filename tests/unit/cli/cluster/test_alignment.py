@@ -19,7 +19,7 @@ from nri_policy.cluster.objects.settings import read_settings
 from nri_policy.cluster.offline import cluster_of, engine_of
 from nri_policy.cluster.planning.answers import explain_group
 from nri_policy.cluster.requests.group import read_group
-from nri_policy.cluster.service.questions import answer_explain, answer_place
+from nri_policy.cluster.service.queries import answer_explain, answer_place
 from nri_policy.cluster.snapshot import read_snapshot
 from nri_policy.cluster.workloads.workload import read_groups
 from tests.unit.cli.test_cluster_questions import run, write

@@ -18,7 +18,7 @@ from nri_policy.cluster.objects.node import HOSTNAME
 from nri_policy.cluster.objects.settings import ClusterSettings, Extender, Topology
 from nri_policy.cluster.service import server as serving
 from nri_policy.cluster.service.lease import LASTS, Lease, LeaseName
-from nri_policy.cluster.service.server import Answers, Listen, server
+from nri_policy.cluster.service.server import Handlers, Listen, server
 from nri_policy.cluster.service.service import Service
 from nri_policy.cluster.service.sources import OF_EXTENDER
 from nri_policy.kube.client import Client
@@ -647,7 +647,7 @@ def test_clients_show_certificates_where_that_is_asked(tmp_path: Path) -> None:
 @asynccontextmanager
 async def following_certificates(listen: Listen) -> AsyncIterator[tuple[int, asyncio.Semaphore]]:
     """Yield the port of a server, and what has it look whether its certificates are renewed."""
-    http = server(listen, Answers(verbs={}, ready=str, metrics=bytes, count=lambda *_: None))
+    http = server(listen, Handlers(verbs={}, ready=str, metrics=bytes, count=lambda *_: None))
     looks = asyncio.Semaphore(0)
 
     async def look(_seconds: float) -> None:

@@ -12,7 +12,7 @@ import pytest
 
 from nri_policy.cluster import offline
 from nri_policy.cluster.engine.engine import Engine
-from nri_policy.cluster.files import Files
+from nri_policy.cluster.files import ClusterFiles
 from nri_policy.cluster.requests.group import read_group
 from nri_policy.cluster.service.kueue import OF_KUEUE
 from tests.support.cluster_api import ClusterAPI
@@ -118,7 +118,7 @@ def test_in_files_assigned_places_are_in_use_once_too() -> None:
     item = workload("w", pod_set(3, 1), topology={"levels": [HOSTNAME], "slices": slices})
     pod = objects.pod("w-0", "n0", cpu=1)
     pod["metadata"]["annotations"] = {"kueue.x-k8s.io/workload": "w"}
-    files = Files()
+    files = ClusterFiles()
     for each in (
         {"kind": "Node", **objects.node("n0")},
         {"kind": "Pod", **pod},

@@ -9,7 +9,7 @@ from nri_policy.cluster.objects.settings import read_settings
 from nri_policy.cluster.offline import cluster_of, engine_of
 from nri_policy.cluster.requests.group import hosts_of
 from nri_policy.cluster.simulation.playback import Simulation
-from nri_policy.cluster.simulation.steps import Step
+from nri_policy.cluster.simulation.steps import SimulationStep
 from nri_policy.cluster.snapshot import read_snapshot
 from tests.unit.cluster.written import HOSTNAME, Object, group, node, pod_set, pod_spec, settings
 
@@ -24,9 +24,9 @@ def simulation(nodes: list[Object], pods: list[Object], **spec: Any) -> Simulati
     return Simulation(engine, cluster, snapshot.classes)
 
 
-def apply(at: float, runs: float, kind: str, made: Object) -> Step:
+def apply(at: float, runs: float, kind: str, made: Object) -> SimulationStep:
     item = made | {"apiVersion": "placement.nri/v1alpha1", "kind": "PlacementGroup"}
-    return Step(at=f"{at:.0f}s", runs=f"{runs:.0f}s", kind=kind, apply=[item])
+    return SimulationStep(at=f"{at:.0f}s", runs=f"{runs:.0f}s", kind=kind, apply=[item])
 
 
 def test_a_gang_of_whole_hosts_where_a_daemonset_has_a_tenth_of_a_cpu_closes_nothing() -> None:
@@ -69,7 +69,7 @@ def test_a_running_group_that_has_lost_a_host_gets_one_at_a_load_of_small_jobs()
         if now > 24 * HOUR and not failed:
             failed = True
             lost = min(hosts_of(play._groups["default", "train"]))
-            play.play(Step(at=f"{24 * HOUR:.0f}s", fail=[lost]))
+            play.play(SimulationStep(at=f"{24 * HOUR:.0f}s", fail=[lost]))
             assert play._groups["default", "train"].status.state == "Degraded"
         seconds = min(chance.expovariate(1 / HOUR), 5 * HOUR)
         made = group(pod_set(1, gpu=1), name=f"small-{now:.0f}")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from nri_policy.cluster.engine.engine import Engine
 from nri_policy.cluster.groups.members import Members
-from nri_policy.cluster.groups.occupancy import Occupancy
+from nri_policy.cluster.groups.placed_pods import PlacedPods
 from nri_policy.cluster.objects.node import read_node
 from nri_policy.cluster.objects.pod import read_pod
 from nri_policy.cluster.objects.settings import read_settings
@@ -17,22 +17,22 @@ def test_a_pod_counts_for_the_group_that_its_owner_makes() -> None:
     """It has no label of ours: that it is of the group follows from its Job."""
     cluster = Cluster([read_node(node(name, RACK=name), "") for name in "ab"])
     engine = Engine(read_settings(settings("rack", HOSTNAME)), cluster.view)
-    occupancy = Occupancy(engine, Members(lambda: 0.0))
+    placed_pods = PlacedPods(engine, Members(lambda: 0.0))
     asked = read_group(group(pod_set(1, {"spreadOver": ["example.com/rack"]}), name="job-j"))
     assert engine.spread(asked) == {"a": 1}
-    occupancy.count(("default", "job-j"), read_pod(pod("j-0", "a"), ""))
+    placed_pods.count(("default", "job-j"), read_pod(pod("j-0", "a"), ""))
     assert engine.spread(asked) == {"b": 1}
-    occupancy.count(("default", "job-j"), read_pod(pod("j-0", "a", phase="Succeeded"), ""))
+    placed_pods.count(("default", "job-j"), read_pod(pod("j-0", "a", phase="Succeeded"), ""))
     assert engine.spread(asked) == {"a": 1}
 
 
 def test_a_pod_that_ended_leaves_its_place_to_its_group() -> None:
     cluster = Cluster([read_node(node("a", RACK="r"), "")])
     engine = Engine(read_settings(settings("rack", HOSTNAME)), cluster.view)
-    occupancy = Occupancy(engine, Members(lambda: 0.0))
+    placed_pods = PlacedPods(engine, Members(lambda: 0.0))
     domains = [{"values": ["a"], "count": 2}]
     places = [{"podSet": "main", "levels": [HOSTNAME], "domains": domains}]
     engine.set_group(read_group(group(pod_set(2), status={"assignments": places})))
     for phase in ("Running", "Succeeded"):
-        occupancy.count(("default", "g"), read_pod(pod("p", "a", phase=phase), ""))
+        placed_pods.count(("default", "g"), read_pod(pod("p", "a", phase=phase), ""))
         assert engine.tree("default").rows.room(0)["cpu"] == 2000

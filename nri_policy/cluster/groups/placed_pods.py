@@ -30,7 +30,7 @@ from nri_policy.cluster.requests.group import (
 from nri_policy.cluster.workloads.kueue import assigned_group
 
 
-class Occupancy:
+class PlacedPods:
     """The pods of groups that have places."""
 
     def __init__(self, engine: Engine, members: Members) -> None:
