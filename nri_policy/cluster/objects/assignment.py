@@ -23,7 +23,7 @@ MAX_PLAIN = 256  # domains stored one by one
 _RUN = 64  # domains; longer ones share shorter prefixes
 
 
-class DomainPods(Struct, frozen=True):
+class DomainAssignment(Struct, frozen=True):
     """Pods in a leaf, by its values at the levels of its assignment."""
 
     values: list[str]
@@ -35,7 +35,7 @@ class Assignment(Struct, frozen=True, rename="camel"):
 
     pod_set: str
     levels: list[str]
-    domains: list[DomainPods]
+    domains: list[DomainAssignment]
 
 
 class RunValues(Struct, frozen=True, omit_defaults=True):
@@ -58,7 +58,7 @@ class StoredAssignment(Struct, frozen=True, rename="camel", omit_defaults=True):
 
     pod_set: str
     levels: list[str]
-    domains: list[DomainPods] = []
+    domains: list[DomainAssignment] = []
     runs: list[Run] = []
 
 
@@ -73,7 +73,7 @@ def store(assignment: Assignment) -> StoredAssignment:
     )
 
 
-def _run(domains: Sequence[DomainPods]) -> Run:
+def _run(domains: Sequence[DomainAssignment]) -> Run:
     counts = [each.count for each in domains]
     if len(set(counts)) == 1:
         counts = counts[:1]
@@ -122,17 +122,17 @@ def from_host(given: Assignment) -> Assignment:
     at = given.levels.index(HOSTNAME) if HOSTNAME in given.levels else 0
     if not at:
         return given
-    domains = [DomainPods(each.values[at:], each.count) for each in given.domains]
+    domains = [DomainAssignment(each.values[at:], each.count) for each in given.domains]
     return Assignment(given.pod_set, given.levels[at:], domains)
 
 
-def _domains(run: Run, path: str) -> Iterator[DomainPods]:
+def _domains(run: Run, path: str) -> Iterator[DomainAssignment]:
     lengths = {len(each.names) for each in run.values if each.names} or {1}
     number = max(lengths)
     if len(lengths) > 1 or len(run.counts) not in (1, number):
         raise DocumentError(path, "names and counts are not one for each domain")
     for at in range(number):
-        yield DomainPods(
+        yield DomainAssignment(
             values=[
                 each.prefix + (each.names[at] if each.names else "") + each.suffix
                 for each in run.values

@@ -20,7 +20,12 @@ from nri_policy.cluster.engine.engine import Engine
 from nri_policy.cluster.engine.preemption import victims
 from nri_policy.cluster.groups.table import GroupTable
 from nri_policy.cluster.groups.waiting import WaitingGroups, topology_name
-from nri_policy.cluster.objects.assignment import MAX_COUNT, Assignment, DomainPods, check_count
+from nri_policy.cluster.objects.assignment import (
+    MAX_COUNT,
+    Assignment,
+    DomainAssignment,
+    check_count,
+)
 from nri_policy.cluster.objects.document import Amounts, DocumentError, join
 from nri_policy.cluster.objects.metadata import Key
 from nri_policy.cluster.objects.priority import PriorityClasses
@@ -518,7 +523,7 @@ def _first(given: Assignment, count: int | None) -> Assignment:
     left, domains = MAX_COUNT if count is None else count, []
     for each in given.domains:
         if left:
-            domains.append(DomainPods(each.values, min(each.count, left)))
+            domains.append(DomainAssignment(each.values, min(each.count, left)))
             left -= domains[-1].count
     return msgspec.structs.replace(given, domains=domains)
 

@@ -12,7 +12,12 @@ from typing import Any
 from msgspec import Struct, field
 from msgspec.structs import replace
 
-from nri_policy.cluster.objects.assignment import Assignment, DomainPods, check_count, from_host
+from nri_policy.cluster.objects.assignment import (
+    Assignment,
+    DomainAssignment,
+    check_count,
+    from_host,
+)
 from nri_policy.cluster.objects.document import DocumentError, convert, join
 from nri_policy.cluster.objects.matching import Toleration
 from nri_policy.cluster.objects.metadata import Identity, Key
@@ -252,7 +257,7 @@ def _assignment(name: str, given: _TopologyAssignment, path: str) -> Assignment:
     return from_host(Assignment(pod_set=name, levels=given.levels, domains=domains))
 
 
-def _domains(given: _Slice, levels: int, path: str) -> Iterator[DomainPods]:
+def _domains(given: _Slice, levels: int, path: str) -> Iterator[DomainAssignment]:
     """Yield the domains of a slice, with values by level, equal domains once."""
     number, counts = given.domain_count, given.pod_counts
     if number > _MOST_DOMAINS:  # seen before so many are made
@@ -270,7 +275,7 @@ def _domains(given: _Slice, levels: int, path: str) -> Iterator[DomainPods]:
         raise DocumentError(path, f"a slice of {number} domains has other numbers of values")
     for values, count in zip(zip(*columns, strict=True), pods, strict=True):
         check_count(count, 0, path)
-        yield DomainPods(values=[*values], count=count)
+        yield DomainAssignment(values=[*values], count=count)
 
 
 def read_check(value: object, path: str) -> AdmissionCheck:

@@ -19,7 +19,7 @@ from nri_policy.cluster.engine.search.placement import assignment, search
 from nri_policy.cluster.engine.state.host_limits import Limits
 from nri_policy.cluster.engine.state.shape import Path
 from nri_policy.cluster.engine.state.tree import Demand, Tree
-from nri_policy.cluster.objects.assignment import Assignment, DomainPods
+from nri_policy.cluster.objects.assignment import Assignment, DomainAssignment
 from nri_policy.cluster.objects.node import HOSTNAME
 from nri_policy.cluster.objects.settings import ClusterSettings
 from nri_policy.cluster.requests.group import GroupStatus, PlacementRequest, PodSet
@@ -111,7 +111,7 @@ def _together(
     ]
 
 
-def host_of_place(given: Assignment, place: DomainPods) -> str:
+def host_of_place(given: Assignment, place: DomainAssignment) -> str:
     """Return the host of a place, which may be a zone of it."""
     return place.values[given.levels.index(HOSTNAME) if HOSTNAME in given.levels else -1]
 

@@ -17,7 +17,7 @@ from nri_policy.cluster.engine.search.message import limit_text
 from nri_policy.cluster.engine.search.placement import PackedUnit
 from nri_policy.cluster.engine.search.replacement import leaf_kept
 from nri_policy.cluster.engine.state.tree import Tree
-from nri_policy.cluster.objects.assignment import Assignment, DomainPods
+from nri_policy.cluster.objects.assignment import Assignment, DomainAssignment
 from nri_policy.cluster.objects.node import HOSTNAME, ClusterNode
 from nri_policy.cluster.requests.group import GroupStatus, PlacementRequest, PodSet
 from nri_policy.cluster.requests.request import Unit, Unplaceable
@@ -102,7 +102,7 @@ def assignment(name: str, pods: Mapping[str, int], nodes: Mapping[str, ClusterNo
     hosts = sorted(
         (nodes[node].labels.get(HOSTNAME, node), number) for node, number in pods.items()
     )
-    domains = [DomainPods(values=[host], count=number) for host, number in hosts]
+    domains = [DomainAssignment(values=[host], count=number) for host, number in hosts]
     return Assignment(pod_set=name, levels=[HOSTNAME], domains=domains)
 
 

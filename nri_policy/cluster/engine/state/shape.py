@@ -9,7 +9,7 @@ from __future__ import annotations
 from bisect import bisect_left
 from collections.abc import Iterable, Mapping, Sequence
 
-from nri_policy.cluster.objects.assignment import DomainPods
+from nri_policy.cluster.objects.assignment import DomainAssignment
 from nri_policy.cluster.objects.node import ClusterNode
 from nri_policy.cluster.objects.settings import ZONE_LEVEL, Topology
 from nri_policy.native._domains import Domains
@@ -67,12 +67,12 @@ class Shape:
         """Return the values by which assignments name a leaf."""
         return list(self.paths[leaf][self._unnamed :])
 
-    def entries(self, places: Iterable[tuple[int, int]]) -> list[DomainPods]:
+    def entries(self, places: Iterable[tuple[int, int]]) -> list[DomainAssignment]:
         """Return leaves and pods as assignments have them; mostly, equal ones are one object."""
         return self._entries.of(places)
 
-    def _entry(self, leaf: int, count: int) -> DomainPods:
-        return DomainPods(self.values(leaf), count)
+    def _entry(self, leaf: int, count: int) -> DomainAssignment:
+        return DomainAssignment(self.values(leaf), count)
 
     def domain(self, path: Path) -> int | None:
         """Return the domain of a path, None where there is none."""

@@ -9,7 +9,7 @@ import pytest
 from nri_policy.cluster.groups.gates import Opening, openings, without_place
 from nri_policy.cluster.groups.gathering import Member
 from nri_policy.cluster.groups.writes import OpenGate
-from nri_policy.cluster.objects.assignment import Assignment, DomainPods
+from nri_policy.cluster.objects.assignment import Assignment, DomainAssignment
 from nri_policy.cluster.objects.node import read_node
 from nri_policy.cluster.objects.pod import read_pod
 from nri_policy.cluster.workloads.membership import Membership
@@ -32,7 +32,7 @@ def member(name: str, rank: int | None, *, to: str = "", at: str = "", zone: str
 
 
 def assignment(**pods: int) -> Assignment:
-    return Assignment("main", [HOSTNAME], [DomainPods([host], n) for host, n in pods.items()])
+    return Assignment("main", [HOSTNAME], [DomainAssignment([host], n) for host, n in pods.items()])
 
 
 def opened(members: list[Member], closed: str = "", **pods: int) -> str:
@@ -105,7 +105,10 @@ def test_pods_for_an_unhealthy_node_stay_gated() -> None:
 
 def test_below_the_host_the_last_zone_says_where_a_pod_is() -> None:
     levels = [HOSTNAME, "zone/socket", "zone/Node"]
-    places = [DomainPods(["h1", "s0", "node-0"], 1), DomainPods(["h1", "s0", "node-1"], 2)]
+    places = [
+        DomainAssignment(["h1", "s0", "node-0"], 1),
+        DomainAssignment(["h1", "s0", "node-1"], 2),
+    ]
     members = [member("a", None, to="h1", zone="node-1"), member("b", None), member("c", None)]
     found = openings(Assignment("main", levels, places), members, GATE, NODES)
     assert [(each.pod.name, each.selector, each.zone) for each in found] == [
@@ -117,7 +120,10 @@ def test_below_the_host_the_last_zone_says_where_a_pod_is() -> None:
 def test_levels_above_the_host_are_selected_by_their_labels() -> None:
     levels = ["example.com/block", "example.com/rack"]
     found = openings(
-        Assignment("main", levels, [DomainPods(["b1", "r1"], 1)]), [member("a", None)], GATE, NODES
+        Assignment("main", levels, [DomainAssignment(["b1", "r1"], 1)]),
+        [member("a", None)],
+        GATE,
+        NODES,
     )
     assert found[0].selector == {"example.com/block": "b1", "example.com/rack": "r1"}
 
@@ -146,9 +152,9 @@ def test_pods_are_outside_where_no_place_is() -> None:
     """Whether they run, or were only let go; a place on a host is that of its zones, too."""
     some = [member("a", 0, at="h1"), member("b", 1, to="h2"), member("c", 2, at="h3")]
     assert outside(assignment(h1=1, h2=1), *some) == ["c"]
-    zoned = Assignment("main", [HOSTNAME, "zone/Node"], [DomainPods(["h1", "node-1"], 1)])
+    zoned = Assignment("main", [HOSTNAME, "zone/Node"], [DomainAssignment(["h1", "node-1"], 1)])
     there = [member("a", 0, at="h1", zone="node-1"), member("b", 1, at="h1")]
     other = [member("c", 0, at="h1", zone="node-0"), member("d", 0, at="h2", zone="node-1")]
     assert outside(zoned, *there, *other) == ["c", "d"]
-    racks = Assignment("main", ["example.com/rack"], [DomainPods(["none"], 1)])
+    racks = Assignment("main", ["example.com/rack"], [DomainAssignment(["none"], 1)])
     assert outside(racks, member("a", 0, at="h1")) == ["a"]

@@ -9,7 +9,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from nri_policy.cluster.objects.assignment import MAX_PLAIN, Assignment, DomainPods, restore, store
+from nri_policy.cluster.objects.assignment import (
+    MAX_PLAIN,
+    Assignment,
+    DomainAssignment,
+    restore,
+    store,
+)
 from nri_policy.cluster.objects.document import DocumentError
 from nri_policy.cluster.requests.group import GroupStatus, PlacementGroup, read_group, write_status
 from tests.unit.cluster import written as objects
@@ -19,7 +25,7 @@ MOST = 1 << 20  # bytes of an object
 
 
 def assigned(paths: list[tuple[str, ...]], counts: list[int]) -> Assignment:
-    domains = [DomainPods([*path], count) for path, count in zip(paths, counts, strict=True)]
+    domains = [DomainAssignment([*path], count) for path, count in zip(paths, counts, strict=True)]
     return Assignment("main", [f"level-{n}" for n in range(len(paths[0]))], domains)
 
 
@@ -54,8 +60,10 @@ def test_a_few_domains_are_stored_as_people_read_them() -> None:
 def test_levels_above_hosts_say_nothing_more() -> None:
     """Kueue may store them, and so may people; our trees know hosts by their names."""
     levels = ["example.com/rack", HOSTNAME, "zone/Node"]
-    given = store(Assignment("main", levels, [DomainPods(["r1", "n1", "node-0"], 2)]))
-    assert restore(given, "") == Assignment("main", levels[1:], [DomainPods(["n1", "node-0"], 2)])
+    given = store(Assignment("main", levels, [DomainAssignment(["r1", "n1", "node-0"], 2)]))
+    assert restore(given, "") == Assignment(
+        "main", levels[1:], [DomainAssignment(["n1", "node-0"], 2)]
+    )
 
 
 @pytest.mark.parametrize(
@@ -65,7 +73,7 @@ def test_levels_above_hosts_say_nothing_more() -> None:
 def test_a_fifth_of_100_000_pods_takes_less_than_a_fifth_of_an_object(name: str) -> None:
     names = sorted(name.format(n, n >> 16, n >> 8 & 255, n & 255) for n in range(20_000))
     given = objects.group(objects.pod_set(20_000))
-    assignment = Assignment("main", [HOSTNAME], [DomainPods([each], 1) for each in names])
+    assignment = Assignment("main", [HOSTNAME], [DomainAssignment([each], 1) for each in names])
     group: PlacementGroup = msgspec.structs.replace(
         read_group(given), status=GroupStatus(state="Placed", assignments=[assignment])
     )

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from nri_policy.cluster.objects.assignment import DomainPods
+from nri_policy.cluster.objects.assignment import DomainAssignment
 from nri_policy.cluster.objects.document import DocumentError
 from nri_policy.cluster.requests.group import GroupStatus
 from nri_policy.cluster.workloads.kueue import group_of, read_check, read_flavor, read_workload
@@ -31,10 +31,10 @@ def test_a_topology_assignment_has_its_values_and_counts_whichever_way_they_are_
     assert found.assignment is not None
     assert found.assignment.levels == [HOSTNAME]
     assert found.assignment.domains == [
-        DomainPods(["h1.x"], 3),
-        DomainPods(["h2.x"], 1),
-        DomainPods(["h9"], 2),
-        DomainPods(["h9"], 2),
+        DomainAssignment(["h1.x"], 3),
+        DomainAssignment(["h2.x"], 1),
+        DomainAssignment(["h9"], 2),
+        DomainAssignment(["h9"], 2),
     ]
 
 
