@@ -32,7 +32,7 @@ from nri_policy.engine.state.partitions import Partition
 from nri_policy.engine.state.quota import NO_QUOTA
 from nri_policy.foundation.cpuset import EMPTY, CPUSet
 from nri_policy.hardware.notes import Notes
-from nri_policy.hardware.sysfs import Folder, Tree
+from nri_policy.hardware.sysfs import FileTree, Folder
 from nri_policy.systemd.scopes import scope_of
 from nri_policy.workload.pod import Resources
 
@@ -83,7 +83,7 @@ _V2 = _Hierarchy(
 class _OpenCgroup(Struct, frozen=True, kw_only=True):
     """A container's cgroup, with the folder of its cpuset controller open."""
 
-    tree: Tree
+    tree: FileTree
     hierarchy: _Hierarchy
     path: str
     folder: Folder
@@ -213,7 +213,7 @@ class Cgroups:
 
         For *partitions* also the files with their validity.
         """
-        with Tree(self._root, Notes()) as tree:
+        with FileTree(self._root, Notes()) as tree:
             hierarchy = _hierarchy(tree)
             mount = self._root / (tree.resolve(hierarchy.mount) or hierarchy.mount)
         files = {hierarchy.written.format("cpus"): cgroups, PARTITION: partitions}
@@ -234,7 +234,7 @@ class Cgroups:
         Of many threads, those with the lowest ids.
         """
         found = {}
-        with Tree(self._root, Notes()) as tree:
+        with FileTree(self._root, Notes()) as tree:
             hierarchy = _hierarchy(tree)
             with (
                 tree.folder(hierarchy.mount) as top,
@@ -283,7 +283,7 @@ class Cgroups:
     def confine(self, wanted: Mapping[str, CPUSet], change: Change) -> Mapping[str, Confined]:
         """Change the CPUs of cgroups, one after the other; return the result of each."""
         done = {}
-        with Tree(self._root, Notes()) as tree:
+        with FileTree(self._root, Notes()) as tree:
             hierarchy = _hierarchy(tree)
             # below a mount there are no links
             top = tree.open(hierarchy.mount, os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC)
@@ -313,7 +313,7 @@ class Cgroups:
         *wanted* is by the runtime's name; *kept* are the CPUs of all other partitions, and *above*
         the paths of cgroups above that earlier calls have returned; None: all are looked for.
         """
-        with Tree(self._root, Notes()) as tree:
+        with FileTree(self._root, Notes()) as tree:
             top = tree.open(_hierarchy(tree).mount, os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC)
             if top is None:
                 return Settled(outcomes={})
@@ -329,7 +329,7 @@ class Cgroups:
         that exist here.
         """
         done = {}
-        with Tree(self._root, Notes()) as tree:
+        with FileTree(self._root, Notes()) as tree:
             hierarchy = _hierarchy(tree)
             top = tree.open(hierarchy.cpu, os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC)
             if top is None:
@@ -350,7 +350,7 @@ class Cgroups:
         """
         if scope_of(cgroup) is None:
             return False
-        with Tree(self._root, Notes()) as tree:
+        with FileTree(self._root, Notes()) as tree:
             return _hierarchy(tree) is _V2
 
     def processes(self, cgroup: str) -> Collection[int]:
@@ -360,7 +360,7 @@ class Cgroups:
 
     def has_process(self, pid: int) -> bool:
         """Return whether a process exists."""
-        with Tree(self._root, Notes()) as tree, tree.folder("proc") as proc:
+        with FileTree(self._root, Notes()) as tree, tree.folder("proc") as proc:
             return proc.has(str(pid))
 
     def find_populated(self, folder: str) -> Mapping[str, Collection[int]]:
@@ -369,7 +369,7 @@ class Cgroups:
         if path is None:
             return {}
         found = {}
-        with Tree(self._root, Notes()) as tree:
+        with FileTree(self._root, Notes()) as tree:
             hierarchy = _hierarchy(tree)
             with tree.folder(f"{hierarchy.mount}/{path}") as pod:
                 for name in pod.names():
@@ -385,7 +385,7 @@ class Cgroups:
         """
         pods = {path.partition("/")[0] for each in folders if (path := _path_of_pod(each))}
         found = {}
-        with Tree(self._root, Notes()) as tree:
+        with FileTree(self._root, Notes()) as tree:
             hierarchy = _hierarchy(tree)
             with tree.folder(hierarchy.mount) as top:
                 whole = _cpuset(top, hierarchy, "cpus")
@@ -410,7 +410,7 @@ class Cgroups:
         if path is None:
             yield None
             return
-        with Tree(self._root, Notes()) as tree:
+        with FileTree(self._root, Notes()) as tree:
             hierarchy = _hierarchy(tree)
             with tree.folder(f"{hierarchy.mount}/{path}") as folder:
                 yield _OpenCgroup(tree=tree, hierarchy=hierarchy, path=path, folder=folder)
@@ -423,7 +423,7 @@ class Cgroups:
     ) -> dict[str, _Read]:
         """Return what *read* returns for each cgroup below a mount, without None."""
         found = {}
-        with Tree(self._root, Notes()) as tree:
+        with FileTree(self._root, Notes()) as tree:
             hierarchy = _hierarchy(tree)
             with tree.folder(mount(hierarchy)) as top:  # below it are no links
                 for each in cgroups:
@@ -448,7 +448,7 @@ class Cgroups:
             return set(tasks.numbered(""))
 
 
-def _hierarchy(tree: Tree) -> _Hierarchy:
+def _hierarchy(tree: FileTree) -> _Hierarchy:
     with tree.folder(_V2.mount) as top:
         controllers = top.text("cgroup.controllers") or ""
     return _V2 if "cpuset" in controllers.split() else _V1

@@ -45,7 +45,7 @@ _COMMANDS = (  # in the order of --help
 )
 
 
-class Program(click.Group):
+class CommandGroup(click.Group):
     """A command group that prints errors on one line."""
 
     def main(self, args: Sequence[str] | None = None, *more: Any, **named: Any) -> Any:
@@ -69,7 +69,7 @@ class Program(click.Group):
         sys.exit(outcome if isinstance(outcome, int) else 0)
 
 
-class _Commands(Program):
+class _Commands(CommandGroup):
     """The group of all sub-commands."""
 
     def list_commands(self, ctx: click.Context) -> list[str]:  # noqa: ARG002 - click's signature

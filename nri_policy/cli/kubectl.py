@@ -20,7 +20,7 @@ from typing import Any, TextIO
 import click
 from msgspec import Struct
 
-from nri_policy.cli import Program
+from nri_policy.cli import CommandGroup
 from nri_policy.cli.failure import Exit, Failure
 from nri_policy.foundation.wording import printable
 from nri_policy.kube.why import WHY
@@ -244,7 +244,7 @@ def _about_a_pod(command: Callable[..., int]) -> Callable[..., None]:
 _PASSED_ON = {"ignore_unknown_options": True}  # unknown options go to the daemon's command
 
 
-@click.group(cls=Program, context_settings={"help_option_names": ["-h", "--help"]})
+@click.group(cls=CommandGroup, context_settings={"help_option_names": ["-h", "--help"]})
 @click.version_option(package_name="nri-policy")
 def main() -> None:
     """Ask nri-policy on a pod's node.

@@ -49,7 +49,7 @@ from nri_policy.plugin.exposure import DESTINATION, FILE
 from nri_policy.plugin.sources import Sources
 from nri_policy.pools.capacity import CapacityError
 from nri_policy.settings import Address, ReloadResult, Settings, SettingsError
-from nri_policy.settings_sources.cluster_settings import ClusterSettings
+from nri_policy.settings_sources.cluster_settings import ClusterSettingsSource
 from nri_policy.settings_sources.kubernetes import Kubernetes
 from nri_policy.settings_sources.settings_file import SettingsFile, watch
 from nri_policy.tuning.protocol import ask
@@ -102,7 +102,7 @@ async def run(file: SettingsFile, options: Options) -> None:
     options.containers_dir.mkdir(parents=True, exist_ok=True)
     async with AsyncExitStack() as stack:
         await succeed((options.state_dir / "lock", options.containers_dir / LOCK), stack)
-        source: ClusterSettings | SettingsFile = file
+        source: ClusterSettingsSource | SettingsFile = file
         client = None if connect is None else Client(connect)
         if client is not None:
             stack.push_async_callback(client.close)
@@ -209,7 +209,7 @@ async def keep_up(
 async def _daemon(  # noqa: PLR0913 - keywords: what it has around it
     options: Options,
     settings: Settings,
-    source: ClusterSettings | SettingsFile,
+    source: ClusterSettingsSource | SettingsFile,
     *,
     client: Client | None,
     events: EventRecorder | None,
@@ -243,7 +243,7 @@ async def _daemon(  # noqa: PLR0913 - keywords: what it has around it
             containers_on_host=containers_on_host,
             root=options.host_root,
             load=source.load,
-            report=source.report if isinstance(source, ClusterSettings) else (lambda _: None),
+            report=source.report if isinstance(source, ClusterSettingsSource) else (lambda _: None),
             record=(lambda _: None) if events is None else events.record,
             identity=options.identity,
             notes=tuple(notes),
@@ -351,9 +351,9 @@ async def _cluster_settings(
     client: Client,
     options: Options,
     changed: Callable[[], None],
-) -> AsyncIterator[ClusterSettings]:
+) -> AsyncIterator[ClusterSettingsSource]:
     """Follow the settings that the cluster has for this node."""
-    settings = ClusterSettings(
+    settings = ClusterSettingsSource(
         Kubernetes(client, options.config_namespace, options.group_label),
         options.node_name,
         kept=options.state_dir / "settings.json",
@@ -372,9 +372,11 @@ async def _cluster_settings(
 
 
 @asynccontextmanager
-async def _report_first_settings(source: ClusterSettings | SettingsFile) -> AsyncIterator[None]:
+async def _report_first_settings(
+    source: ClusterSettingsSource | SettingsFile,
+) -> AsyncIterator[None]:
     """Report the result of the first settings to the cluster, if they are from there."""
-    if not isinstance(source, ClusterSettings):
+    if not isinstance(source, ClusterSettingsSource):
         yield
         return
     outcome = ReloadResult(accepted=True, origin="", reason="", time=time.time())

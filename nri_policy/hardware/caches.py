@@ -12,7 +12,7 @@ from nri_policy.foundation.cpuset import CPUSet
 from nri_policy.hardware.cpus import CPU_FOLDER
 from nri_policy.hardware.machine import Cache, Frequency
 from nri_policy.hardware.notes import quote
-from nri_policy.hardware.sysfs import Folder, Tree
+from nri_policy.hardware.sysfs import FileTree, Folder
 
 _SIZE = re.compile(r"(\d{1,12})([KMG]?)")
 _UNITS = {"": 1, "K": 1 << 10, "M": 1 << 20, "G": 1 << 30}
@@ -20,7 +20,7 @@ _TYPES = {"data", "instruction", "unified"}
 _MOST_INDEXES = 32  # caches of one CPU; there are five at most on any machine known
 
 
-def read_caches(tree: Tree, online: CPUSet) -> tuple[Cache, ...]:
+def read_caches(tree: FileTree, online: CPUSet) -> tuple[Cache, ...]:
     """Return the caches of the *online* CPUs, by level, type and lowest CPU."""
     sizes: dict[tuple[int, str, CPUSet], int] = {}
     # The kernel enters a cache at all of its CPUs (drivers/base/cacheinfo.c), though its index may
@@ -76,7 +76,7 @@ def _read_size(cache: Folder) -> int:
     return int(match.group(1)) * _UNITS[match.group(2)]
 
 
-def read_frequencies(tree: Tree, online: CPUSet) -> tuple[Frequency, ...]:
+def read_frequencies(tree: FileTree, online: CPUSet) -> tuple[Frequency, ...]:
     """Return the frequency limits of the *online* CPUs, CPUs with the same limits together."""
     groups: dict[tuple[int | None, int | None, int | None, str | None], list[int]] = {}
     with tree.folder(CPU_FOLDER) as folder:

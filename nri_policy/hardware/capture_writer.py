@@ -21,7 +21,7 @@ from nri_policy.hardware.locality import Locator
 from nri_policy.hardware.notes import Notes
 from nri_policy.hardware.power import read_power
 from nri_policy.hardware.resctrl import read_resctrl
-from nri_policy.hardware.sysfs import Tree
+from nri_policy.hardware.sysfs import FileTree
 
 # Lines of cpuinfo (arm, s390) and of NVIDIA's driver that identify one machine.
 _PRIVATE = re.compile(rb"(?im)^[^:\n]*\b(serial|uuid|identification)\b[^:\n]*:.*\n?")
@@ -36,12 +36,12 @@ def pack(root: Path, out: BinaryIO, step: Callable[[], None]) -> tuple[str, ...]
     """
     witness = _Witness(step)
     notes = Notes()
-    with Tree(root, notes, witness) as tree:
+    with FileTree(root, notes, witness) as tree:
         machine = read_machine(tree)
         Locator(root, machine).survey(tree)
         read_power(tree, machine)
         read_resctrl(tree)
-    with Tree(root, Notes()) as plain, tarfile.open(fileobj=out, mode="w:xz") as archive:
+    with FileTree(root, Notes()) as plain, tarfile.open(fileobj=out, mode="w:xz") as archive:
         for path, content in sorted(_entries(plain, witness).items()):
             archive.addfile(*_member(path, content))
     return tuple(note for note in notes.texts() if "cannot be read" in note)
@@ -76,7 +76,7 @@ class _Witness:
 _Content = bytes | str | None  # of a file, the target of a link, None for a folder
 
 
-def _entries(tree: Tree, witness: _Witness) -> dict[str, _Content]:
+def _entries(tree: FileTree, witness: _Witness) -> dict[str, _Content]:
     """Return the contents of a capture, by path, of all that *witness* has recorded in *tree*."""
     entries: dict[str, _Content] = {
         path: _relative(path, target) for path, target in witness.links.items()

@@ -22,7 +22,7 @@ from collections.abc import Hashable, Iterable, Mapping
 from nri_policy.foundation.cpuset import CPUSet
 from nri_policy.hardware.cpus import CPU_FOLDER, CPUINFO_LIMIT
 from nri_policy.hardware.machine import Cache, CoreKind, Frequency
-from nri_policy.hardware.sysfs import Tree
+from nri_policy.hardware.sysfs import FileTree
 
 _PART = re.compile(
     r"(?m)^(?:processor[ \t]*:[ \t]*(\d{1,4})|CPU part[ \t]*:[ \t]*(0x[0-9a-f]{1,4}))$"
@@ -35,7 +35,7 @@ _SPEED_GAP = 0.85
 
 
 def core_kinds(
-    tree: Tree, online: CPUSet, caches: Iterable[Cache], frequencies: Iterable[Frequency]
+    tree: FileTree, online: CPUSet, caches: Iterable[Cache], frequencies: Iterable[Frequency]
 ) -> dict[int, CoreKind]:
     """Return the kind of every online CPU's core."""
     capacity: dict[int, int] = {}
@@ -65,7 +65,7 @@ def _keep(figures: dict[int, int], cpu: int, figure: int | None) -> None:
         figures[cpu] = figure
 
 
-def _by_pmu(tree: Tree, online: CPUSet) -> list[CPUSet]:
+def _by_pmu(tree: FileTree, online: CPUSet) -> list[CPUSet]:
     """Return the CPUs of each PMU, fastest first; nothing unless they cover the online CPUs."""
     kinds: list[CPUSet] = []
     left = online
@@ -92,7 +92,7 @@ def _by_figure(online: CPUSet, figures: Mapping[int, int], gap: float) -> list[C
     return [CPUSet(cpus) for cpus in kinds]
 
 
-def _of_designs(tree: Tree, kinds: list[CPUSet], caches: Iterable[Cache]) -> list[CPUSet]:
+def _of_designs(tree: FileTree, kinds: list[CPUSet], caches: Iterable[Cache]) -> list[CPUSet]:
     """Return *kinds* if the cores of each have a design of their own."""
     if len(kinds) < 2:
         return []

@@ -13,7 +13,7 @@ from typing import NamedTuple
 from msgspec import Struct
 
 from nri_policy.foundation.cpuset import EMPTY, CPUSet
-from nri_policy.hardware.sysfs import Folder, TopologyError, Tree
+from nri_policy.hardware.sysfs import FileTree, Folder, TopologyError
 
 CPU_FOLDER = "sys/devices/system/cpu"
 HIGHEST = 8191  # the kernel's NR_CPUS has never been above 8192
@@ -51,7 +51,7 @@ LEVELS = {
 }
 
 
-def read_sets(tree: Tree) -> CPUSets:
+def read_sets(tree: FileTree) -> CPUSets:
     """Return the machine's CPU sets.
 
     Raises TopologyError if no CPU is online.
@@ -92,7 +92,7 @@ def read_sets(tree: Tree) -> CPUSets:
         )
 
 
-def read_cpus(tree: Tree, online: CPUSet) -> dict[int, CPU]:
+def read_cpus(tree: FileTree, online: CPUSet) -> dict[int, CPU]:
     """Return what the kernel says of every online CPU."""
     cpus: dict[int, CPU] = {}
     with tree.folder(CPU_FOLDER) as folder:
@@ -111,7 +111,7 @@ def read_cpus(tree: Tree, online: CPUSet) -> dict[int, CPU]:
     return cpus
 
 
-def cpuinfo(tree: Tree) -> Mapping[int, CPU]:
+def cpuinfo(tree: FileTree) -> Mapping[int, CPU]:
     """Return what `proc/cpuinfo` says of each CPU: x86's form, others give only the ids."""
     with tree.folder("proc") as proc:
         text = proc.text("cpuinfo", CPUINFO_LIMIT) or ""
@@ -133,7 +133,7 @@ def cpuinfo(tree: Tree) -> Mapping[int, CPU]:
     }
 
 
-def _list_known(tree: Tree, folder: Folder) -> list[int]:
+def _list_known(tree: FileTree, folder: Folder) -> list[int]:
     cpus = folder.numbered("cpu")
     if cpus and cpus[-1] > HIGHEST:
         tree.notes.add(f"{CPU_FOLDER}: folders of CPUs above {HIGHEST} are left out")
@@ -159,7 +159,7 @@ def _option(folder: Folder, name: str) -> CPUSet | None:
     return folder.tree.parse(text, f"{folder.path}/{name}")
 
 
-def _note_missing(tree: Tree, cpus: CPUSet, what: str) -> None:
+def _note_missing(tree: FileTree, cpus: CPUSet, what: str) -> None:
     for cpu in cpus:
         tree.notes.add(what, cpu)
 

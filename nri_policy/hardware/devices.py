@@ -11,7 +11,7 @@ from collections.abc import Mapping
 
 from nri_policy.foundation.cpuset import EMPTY, CPUSet
 from nri_policy.hardware.machine import Device
-from nri_policy.hardware.sysfs import Tree
+from nri_policy.hardware.sysfs import FileTree
 
 _PCI = "sys/bus/pci/devices"
 ADDRESS = re.compile(r"[0-9a-f]{4,8}:[0-9a-f]{2}:[0-9a-f]{2}\.[0-7]")
@@ -19,7 +19,9 @@ _PCI_IDS = ("usr/share/misc/pci.ids", "usr/share/hwdata/pci.ids")
 _PCI_IDS_LIMIT = 1 << 23  # bytes; the file has 1.5 MB
 
 
-def read_devices(tree: Tree, online: CPUSet, node_cpus: Mapping[int, CPUSet]) -> tuple[Device, ...]:
+def read_devices(
+    tree: FileTree, online: CPUSet, node_cpus: Mapping[int, CPUSet]
+) -> tuple[Device, ...]:
     """Return the PCI functions, by address.
 
     *node_cpus* has the CPUs of each NUMA node, or the nearest ones of a node without CPUs.
@@ -31,7 +33,7 @@ def read_devices(tree: Tree, online: CPUSet, node_cpus: Mapping[int, CPUSet]) ->
 
 
 def _read_device(
-    tree: Tree,
+    tree: FileTree,
     address: str,
     online: CPUSet,
     node_cpus: Mapping[int, CPUSet],
@@ -55,7 +57,7 @@ def _read_device(
 
 
 def place_of(
-    tree: Tree, path: str, online: CPUSet, node_cpus: Mapping[int, CPUSet]
+    tree: FileTree, path: str, online: CPUSet, node_cpus: Mapping[int, CPUSet]
 ) -> tuple[CPUSet, CPUSet]:
     """Return the NUMA nodes and the CPUs near the device at *path*.
 
@@ -77,7 +79,7 @@ def place_of(
     return nodes, cpus
 
 
-def _nodes_of_bridge(tree: Tree, path: str, node_cpus: Mapping[int, CPUSet]) -> CPUSet:
+def _nodes_of_bridge(tree: FileTree, path: str, node_cpus: Mapping[int, CPUSet]) -> CPUSet:
     """Return the node of the nearest bridge that has one, above the PCI function at *path*."""
     parts = (tree.resolve(path) or "").split("/")[:-1]
     while parts and (ADDRESS.fullmatch(parts[-1]) or parts[-1].startswith("pci")):
@@ -89,7 +91,7 @@ def _nodes_of_bridge(tree: Tree, path: str, node_cpus: Mapping[int, CPUSet]) -> 
     return EMPTY
 
 
-def _read_names(tree: Tree) -> dict[str, str]:
+def _read_names(tree: FileTree) -> dict[str, str]:
     """Return "vendor model" by "vendor:device" in hexadecimal, from the root's list of PCI ids."""
     for path in _PCI_IDS:
         folder_path, _, name = path.rpartition("/")

@@ -20,7 +20,7 @@ from nri_policy.hardware.memory_kinds import Evidence, judge
 from nri_policy.hardware.notes import Notes
 from nri_policy.hardware.numa import nearest, read_nodes
 from nri_policy.hardware.packages import nest
-from nri_policy.hardware.sysfs import Tree
+from nri_policy.hardware.sysfs import FileTree
 
 _NONE: Mapping[int, MemoryKind] = MappingProxyType({})
 
@@ -33,11 +33,11 @@ def discover(root: Path, *, memory_kinds: Mapping[int, MemoryKind] = _NONE) -> M
 
     Raises TopologyError if no usable CPU is described.
     """
-    with Tree(root, Notes()) as tree:
+    with FileTree(root, Notes()) as tree:
         return read_machine(tree, memory_kinds)
 
 
-def read_machine(tree: Tree, memory_kinds: Mapping[int, MemoryKind] = _NONE) -> Machine:
+def read_machine(tree: FileTree, memory_kinds: Mapping[int, MemoryKind] = _NONE) -> Machine:
     """Return the machine described by *tree*; as `discover` does."""
     sets = read_sets(tree)
     caches = read_caches(tree, sets.online)

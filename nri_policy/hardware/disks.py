@@ -12,7 +12,7 @@ from pathlib import Path
 from msgspec import Struct
 
 from nri_policy.hardware.notes import Notes
-from nri_policy.hardware.sysfs import Tree
+from nri_policy.hardware.sysfs import FileTree
 
 _NUMBER = re.compile(r"[0-9]{1,4}:[0-9]{1,7}")
 _SCHEDULER = re.compile(r"\[(\S+)\]")
@@ -33,7 +33,7 @@ class Disk(Struct, frozen=True, kw_only=True):
 def disks_of(root: Path) -> tuple[Disk, ...]:
     """Return the disks below *root*, by number."""
     found, parts = {}, []
-    with Tree(root, Notes()) as tree, tree.folder("sys/class/block") as block:
+    with FileTree(root, Notes()) as tree, tree.folder("sys/class/block") as block:
         costed = _disks_with_cost(tree)
         for name in block.names():
             with tree.folder(f"sys/class/block/{name}") as device:
@@ -65,14 +65,14 @@ def disks_of(root: Path) -> tuple[Disk, ...]:
     return tuple(sorted(disks, key=lambda disk: [*map(int, disk.number.split(":"))]))
 
 
-def _links(tree: Tree, number: str) -> list[str]:
+def _links(tree: FileTree, number: str) -> list[str]:
     """Return the links below /dev to a device."""
     with tree.folder(_DATABASE) as database:
         text = database.text(f"b{number}", _MOST) or ""
     return [f"/dev/{line[2:]}" for line in text.split("\n") if line.startswith("S:")]
 
 
-def _disks_with_cost(tree: Tree) -> set[str]:
+def _disks_with_cost(tree: FileTree) -> set[str]:
     """Return the numbers of the disks that io.cost is on for."""
     with tree.folder("sys/fs/cgroup") as top:
         lines = (top.text("io.cost.qos") or "").splitlines()

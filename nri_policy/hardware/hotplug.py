@@ -25,7 +25,7 @@ from nri_policy.foundation.units import format_bytes
 from nri_policy.foundation.wording import problem_of
 from nri_policy.hardware.machine import Machine
 from nri_policy.hardware.notes import Notes
-from nri_policy.hardware.sysfs import Folder, TopologyError, Tree
+from nri_policy.hardware.sysfs import FileTree, Folder, TopologyError
 
 log = logging.getLogger(__name__)
 
@@ -186,7 +186,7 @@ class Hotplug:
 
 def _glance(root: Path) -> Glance:
     """Return what shows most changes of a machine for the price of few files."""
-    with Tree(root, Notes()) as tree:
+    with FileTree(root, Notes()) as tree:
         with tree.folder("sys/devices/system/cpu") as cpus:
             online = cpus.text("online")
         with tree.folder("sys/devices/system/node") as nodes:

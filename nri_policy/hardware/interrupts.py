@@ -10,7 +10,7 @@ from msgspec import Struct
 
 from nri_policy.foundation.cpuset import EMPTY, CPUSet
 from nri_policy.hardware.notes import Notes
-from nri_policy.hardware.sysfs import Tree
+from nri_policy.hardware.sysfs import FileTree
 
 _MOST = 32 << 20  # bytes of /proc/interrupts: 4 MB on 512 CPUs with 800 interrupts
 _LINE = re.compile(r"\s*([0-9]{1,9}):(.*)")
@@ -34,7 +34,7 @@ class Interrupts(Struct, frozen=True, kw_only=True):
 
 def read_interrupts(root: Path, devices: Iterable[str] = ()) -> Interrupts:
     """Return the interrupts of the host below *root*, and those of *devices*: folders in sysfs."""
-    with Tree(root, Notes()) as tree, tree.folder("proc") as proc:
+    with FileTree(root, Notes()) as tree, tree.folder("proc") as proc:
         names = parse_names(proc.text("interrupts", _MOST) or "")
         with proc.folder("irq") as folder:
             found = []
@@ -49,7 +49,7 @@ def read_interrupts(root: Path, devices: Iterable[str] = ()) -> Interrupts:
     return Interrupts(each=tuple(found), default=default or EMPTY, of_devices=of_devices)
 
 
-def _list_numbers(tree: Tree, path: str) -> Iterator[int]:
+def _list_numbers(tree: FileTree, path: str) -> Iterator[int]:
     """Yield the interrupts of a device: its vectors, and the one of its line or first vector."""
     with tree.folder(path) as device:
         if line := device.integer("irq"):  # 0: it has none

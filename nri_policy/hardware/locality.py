@@ -25,7 +25,7 @@ from nri_policy.foundation.mounts import MountTable, find_mount, read_mounts
 from nri_policy.hardware.devices import ADDRESS, place_of
 from nri_policy.hardware.machine import Machine
 from nri_policy.hardware.notes import Notes
-from nri_policy.hardware.sysfs import Tree
+from nri_policy.hardware.sysfs import FileTree
 
 _MOST_PARTS = 256  # devices that one lies upon, directly or not
 _MOST_PLACES = 4096
@@ -65,14 +65,14 @@ class Locator:
 
     def device(self, kind: str, number: str) -> Locality | None:
         """Return the locality of a device file: "block" or "char", and a number as in `259:1`."""
-        with Tree(self._root, Notes()) as tree:
+        with FileTree(self._root, Notes()) as tree:
             return self._device(tree, kind, number)
 
     def interface(self, name: str) -> Locality | None:
         """Return the locality of the host's network interface of that name."""
         if "/" in name:
             return None
-        with Tree(self._root, Notes()) as tree:
+        with FileTree(self._root, Notes()) as tree:
             return self._at(tree, f"sys/class/net/{name}")
 
     def has_node(self, node: int) -> bool:
@@ -84,19 +84,19 @@ class Locator:
         address = address.lower()
         if not ADDRESS.fullmatch(address):
             return None
-        with Tree(self._root, Notes()) as tree:
+        with FileTree(self._root, Notes()) as tree:
             return self._at(tree, f"sys/bus/pci/devices/{address}")
 
     def device_folders(self, kind: str, number: str) -> tuple[str, ...]:
         """Return the sysfs folders of the hardware behind a device file, as for `device`."""
-        with Tree(self._root, Notes()) as tree:
+        with FileTree(self._root, Notes()) as tree:
             return tuple(_hardware(tree, _device_path(tree, kind, number)))
 
     def interface_folders(self, name: str) -> tuple[str, ...]:
         """Return the sysfs folders of the hardware behind the host's network interface."""
         if "/" in name:
             return ()
-        with Tree(self._root, Notes()) as tree:
+        with FileTree(self._root, Notes()) as tree:
             return tuple(_hardware(tree, f"sys/class/net/{name}"))
 
     def function_folders(self, address: str) -> tuple[str, ...]:
@@ -104,12 +104,12 @@ class Locator:
         address = address.lower()
         if not ADDRESS.fullmatch(address):
             return ()
-        with Tree(self._root, Notes()) as tree:
+        with FileTree(self._root, Notes()) as tree:
             return tuple(_hardware(tree, f"sys/bus/pci/devices/{address}"))
 
     def mount_folders(self, paths: Mapping[str, str]) -> dict[str, tuple[str, ...]]:
         """Return the sysfs folders of the hardware behind *paths* on the host, as for `mounts`."""
-        with Tree(self._root, Notes()) as tree:
+        with FileTree(self._root, Notes()) as tree:
             return {
                 path: tuple(_hardware(tree, _device_path(tree, kind, number)))
                 for path, kind, number in _find_backings(tree, paths)
@@ -119,7 +119,7 @@ class Locator:
         """Return the locality of what is below a PCIe root complex, as in `pci0000:c0`."""
         if not _ROOT_COMPLEX.fullmatch(name):
             return None
-        with Tree(self._root, Notes()) as tree:
+        with FileTree(self._root, Notes()) as tree:
             with tree.folder(f"sys/devices/{name}") as folder:
                 functions = [each for each in folder.names() if ADDRESS.fullmatch(each)]
             places = (self._at(tree, f"sys/devices/{name}/{each}") for each in functions)
@@ -131,20 +131,20 @@ class Locator:
         Each path has a folder: only mount points in it, or the folder itself, count.
         """
         found = {}
-        with Tree(self._root, Notes()) as tree:
+        with FileTree(self._root, Notes()) as tree:
             for path, kind, number in _find_backings(tree, paths):
                 locality = self._device(tree, kind, number)
                 if locality is not None:
                     found[path] = locality
         return found
 
-    def survey(self, tree: Tree) -> None:
+    def survey(self, tree: FileTree) -> None:
         """Read in *tree*, of the same root, all hardware that can be a container's locality.
 
         It is behind device files and network interfaces. Interfaces without hardware, as those of
         pods, are not read.
         """
-        with Tree(self._root, Notes()) as plain:
+        with FileTree(self._root, Notes()) as plain:
             for above in ("sys/dev/block", "sys/dev/char", "sys/class/net"):
                 with plain.folder(above) as folder:
                     paths = [f"{above}/{name}" for name in folder.names()]
@@ -153,10 +153,10 @@ class Locator:
                         self._at(tree, path)
         _nvidia_function(tree, "none")  # it looks at all
 
-    def _device(self, tree: Tree, kind: str, number: str) -> Locality | None:
+    def _device(self, tree: FileTree, kind: str, number: str) -> Locality | None:
         return self._at(tree, _device_path(tree, kind, number))
 
-    def _at(self, tree: Tree, path: str) -> Locality | None:
+    def _at(self, tree: FileTree, path: str) -> Locality | None:
         """Return what all the hardware behind the device at *path* together is near to."""
         nodes = cpus = EMPTY
         for part in _hardware(tree, path):
@@ -166,7 +166,7 @@ class Locator:
                 cpus |= local
         return Locality(cpus=cpus, nodes=nodes) if cpus and cpus != self._online else None
 
-    def _place(self, tree: Tree, hardware: str) -> tuple[CPUSet, CPUSet]:
+    def _place(self, tree: FileTree, hardware: str) -> tuple[CPUSet, CPUSet]:
         if hardware not in self._places:
             if len(self._places) == _MOST_PLACES:
                 self._places.clear()
@@ -177,7 +177,7 @@ class Locator:
         return self._places[hardware]
 
 
-def _device_path(tree: Tree, kind: str, number: str) -> str:
+def _device_path(tree: FileTree, kind: str, number: str) -> str:
     """Return where sysfs has the device with this number."""
     path = f"sys/dev/{kind}/{number}"
     if kind == "char" and number.startswith(f"{_NVIDIA_MAJOR}:"):
@@ -186,7 +186,7 @@ def _device_path(tree: Tree, kind: str, number: str) -> str:
     return path
 
 
-def _hardware(tree: Tree, path: str) -> list[str]:
+def _hardware(tree: FileTree, path: str) -> list[str]:
     """Return the sysfs folders of the hardware devices that the device at *path* lies upon."""
     found, seen, todo = [], set[str](), [path]
     while todo and len(seen) < _MOST_PARTS:
@@ -212,7 +212,7 @@ def _hardware(tree: Tree, path: str) -> list[str]:
     return found
 
 
-def _lower(tree: Tree, path: str) -> list[str]:
+def _lower(tree: FileTree, path: str) -> list[str]:
     """Return the devices that the virtual one at *path* is made of."""
     above, name = posixpath.split(path)
     if above == "sys/devices/virtual/vfio":
@@ -229,13 +229,13 @@ def _lower(tree: Tree, path: str) -> list[str]:
     return [f"{path}/{each}" for each in names]
 
 
-def _has_node(tree: Tree, path: str) -> bool:
+def _has_node(tree: FileTree, path: str) -> bool:
     with tree.folder(path) as folder:
         node = folder.integer("numa_node")
     return node is not None and node >= 0
 
 
-def _nvidia_function(tree: Tree, minor: str) -> str | None:
+def _nvidia_function(tree: FileTree, minor: str) -> str | None:
     """Return the PCI function of the GPU that NVIDIA's driver gives the device file *minor*."""
     with tree.folder(_NVIDIA_GPUS) as gpus:
         for address in gpus.names():
@@ -246,7 +246,7 @@ def _nvidia_function(tree: Tree, minor: str) -> str | None:
     return None
 
 
-def _mount_table(tree: Tree) -> MountTable:
+def _mount_table(tree: FileTree) -> MountTable:
     """Return the mounts, as the host sees them.
 
     Without the right to read the first process's table it is our own: the same where we run beside
@@ -260,7 +260,7 @@ def _mount_table(tree: Tree) -> MountTable:
     return {}
 
 
-def _find_backings(tree: Tree, paths: Mapping[str, str]) -> Iterator[tuple[str, str, str]]:
+def _find_backings(tree: FileTree, paths: Mapping[str, str]) -> Iterator[tuple[str, str, str]]:
     """Yield each of *paths* that a device is below, with the device's kind and number."""
     table = _mount_table(tree)
     for path, folder in paths.items() if table else ():
@@ -269,7 +269,7 @@ def _find_backings(tree: Tree, paths: Mapping[str, str]) -> Iterator[tuple[str, 
             yield path, kind, number
 
 
-def _find_backing(tree: Tree, table: MountTable, path: str, folder: str) -> tuple[str, str]:
+def _find_backing(tree: FileTree, table: MountTable, path: str, folder: str) -> tuple[str, str]:
     """Return kind and number of the device below *path*, by a mount point in *folder*.
 
     The number is empty without a device. File systems without a device of their own have the major
@@ -286,7 +286,7 @@ def _find_backing(tree: Tree, table: MountTable, path: str, folder: str) -> tupl
     return _device_file(tree, path) if " - devtmpfs " in mount.rest else ("", "")
 
 
-def _device_file(tree: Tree, path: str) -> tuple[str, str]:
+def _device_file(tree: FileTree, path: str) -> tuple[str, str]:
     """Return kind and number of the device file at *path*, which is on a devtmpfs."""
     # a path alone: the device itself is not opened
     descriptor = tree.open(path, os.O_PATH | os.O_NOFOLLOW | os.O_CLOEXEC)

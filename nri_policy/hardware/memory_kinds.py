@@ -15,7 +15,7 @@ from nri_policy.foundation.cpuset import CPUSet
 from nri_policy.hardware.cpus import CPUINFO_LIMIT
 from nri_policy.hardware.machine import Device, Distances, MemoryKind, Package
 from nri_policy.hardware.numa import NUMANode
-from nri_policy.hardware.sysfs import Folder, Tree
+from nri_policy.hardware.sysfs import FileTree, Folder
 
 Verdicts = Mapping[int, tuple[MemoryKind, str]]  # by node id; nodes that a rule cannot judge lack
 
@@ -30,7 +30,7 @@ _KNIGHTS = re.compile(r"(?m)^cpu family[ \t]*: 6\nmodel[ \t]*: (87|133)$")
 class Evidence(Struct, frozen=True, kw_only=True):
     """All that the rules may look at."""
 
-    tree: Tree
+    tree: FileTree
     settings: Mapping[int, MemoryKind]
     nodes: tuple[NUMANode, ...]
     nearest: Mapping[int, CPUSet]
@@ -252,6 +252,6 @@ def _is_near(evidence: Evidence, node: NUMANode, packages: Mapping[int, set[int]
     return True
 
 
-def _in_cpuinfo(tree: Tree, pattern: re.Pattern[str]) -> bool:
+def _in_cpuinfo(tree: FileTree, pattern: re.Pattern[str]) -> bool:
     with tree.folder("proc") as proc:
         return pattern.search(proc.text("cpuinfo", CPUINFO_LIMIT) or "") is not None

@@ -17,7 +17,7 @@ from nri_policy.foundation.cpuset import EMPTY, CPUSet
 from nri_policy.hardware.cpus import CPU_FOLDER, HIGHEST, CPUSets
 from nri_policy.hardware.machine import AccessClass, Distances
 from nri_policy.hardware.notes import Notes, quote
-from nri_policy.hardware.sysfs import Folder, Tree
+from nri_policy.hardware.sysfs import FileTree, Folder
 
 NODE_FOLDER = "sys/devices/system/node"
 _HIGHEST_NODE = 1023  # the kernel's MAX_NUMNODES has never been above 1024
@@ -44,7 +44,7 @@ class NUMANode(Struct, frozen=True, kw_only=True):
     side_cache: int  # bytes
 
 
-def read_nodes(tree: Tree, sets: CPUSets) -> tuple[tuple[NUMANode, ...], Distances]:
+def read_nodes(tree: FileTree, sets: CPUSets) -> tuple[tuple[NUMANode, ...], Distances]:
     """Return the online NUMA nodes, at least one, and the distances between them."""
     with tree.folder(NODE_FOLDER) as folder:
         folders = CPUSet(id_ for id_ in folder.numbered("node") if id_ <= _HIGHEST_NODE)
@@ -89,7 +89,7 @@ def nearest(node: NUMANode, nodes: Sequence[NUMANode], distances: Distances) -> 
     return CPUSet(id_ for id_, distance in far.items() if distance == least)
 
 
-def _whole_machine(tree: Tree, sets: CPUSets) -> NUMANode:
+def _whole_machine(tree: FileTree, sets: CPUSets) -> NUMANode:
     with tree.folder("proc") as proc:
         memory = _mem_total(proc)
     with tree.folder("sys/kernel/mm/hugepages") as folder:
@@ -118,7 +118,7 @@ def _normal_nodes(folder: Folder, online: CPUSet) -> CPUSet | None:
     return normal
 
 
-def _read_tiers(tree: Tree) -> dict[int, int]:
+def _read_tiers(tree: FileTree) -> dict[int, int]:
     tiers: dict[int, int] = {}
     with tree.folder(_TIERS) as folder:
         for tier in folder.numbered("memory_tier"):
@@ -151,7 +151,7 @@ def _read_node(
     )
 
 
-def _nodes_of_offline_cpus(tree: Tree, offline: CPUSet) -> set[int]:
+def _nodes_of_offline_cpus(tree: FileTree, offline: CPUSet) -> set[int]:
     # `cpulist` leaves offline CPUs out, but they keep their link to the node
     nodes: set[int] = set()
     with tree.folder(CPU_FOLDER) as cpus:
@@ -167,7 +167,7 @@ def free_memory(root: Path, nodes: Iterable[int]) -> dict[int, int]:
     They are no part of a Machine, which stays equal while programs allocate and free memory.
     """
     free = {}
-    with Tree(root, Notes()) as tree:
+    with FileTree(root, Notes()) as tree:
         for node in nodes:
             with tree.folder(f"{NODE_FOLDER}/node{node}") as folder:
                 match = _MEM_FREE.search(folder.text("meminfo") or "")
@@ -225,7 +225,7 @@ def _figure(folder: Folder, name: str) -> int | None:
     return figure if figure is not None and figure > 0 else None  # 0 is the kernel's "unknown"
 
 
-def _note_odd_cpus(tree: Tree, online: CPUSet, nodes: Sequence[NUMANode]) -> None:
+def _note_odd_cpus(tree: FileTree, online: CPUSet, nodes: Sequence[NUMANode]) -> None:
     seen: CPUSet = EMPTY
     for node in nodes:
         for cpu in node.cpus & seen:
@@ -240,7 +240,7 @@ def _default_distances(nodes: tuple[int, ...]) -> Distances:
     return Distances(nodes=nodes, matrix=matrix)
 
 
-def _read_distances(tree: Tree, online: tuple[int, ...], rows: Mapping[int, str]) -> Distances:
+def _read_distances(tree: FileTree, online: tuple[int, ...], rows: Mapping[int, str]) -> Distances:
     """Return the distances from the *rows* of nodes; their columns are the *online* nodes."""
     nodes = tuple(rows)
     matrix = []

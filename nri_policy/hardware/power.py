@@ -16,7 +16,7 @@ from nri_policy.foundation.cpuset import CPUSet
 from nri_policy.hardware.cpus import CPU_FOLDER
 from nri_policy.hardware.machine import Die, Machine
 from nri_policy.hardware.notes import Notes
-from nri_policy.hardware.sysfs import Folder, Tree
+from nri_policy.hardware.sysfs import FileTree, Folder
 
 _NUMERIC = ("intel_pstate", "intel_cpufreq")  # drivers that take the preference as a number, too
 _DIE = re.compile(r"package_([0-9]{2})_die_([0-9]{2})")
@@ -70,11 +70,11 @@ class Power(Struct, frozen=True, kw_only=True):
 
 def power_of(root: Path, machine: Machine) -> Power:
     """Return what can be set on the *machine* below *root*."""
-    with Tree(root, Notes()) as tree:
+    with FileTree(root, Notes()) as tree:
         return read_power(tree, machine)
 
 
-def read_power(tree: Tree, machine: Machine) -> Power:
+def read_power(tree: FileTree, machine: Machine) -> Power:
     """Return what can be set on the *machine* that *tree* describes."""
     with tree.folder(CPU_FOLDER) as folder:
         return Power(

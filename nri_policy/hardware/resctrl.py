@@ -13,7 +13,7 @@ from pathlib import Path
 from msgspec import Struct
 
 from nri_policy.hardware.notes import Notes
-from nri_policy.hardware.sysfs import Folder, Tree
+from nri_policy.hardware.sysfs import FileTree, Folder
 
 RESCTRL = "sys/fs/resctrl"
 # What a group may be named here: not like the root group's files and folders.
@@ -27,7 +27,7 @@ _NO_LIMIT = (1 << 32) - 1  # MB/s
 _MASK = re.compile(r"[0-9a-f]{1,16}")
 
 
-class Unit(StrEnum):
+class BandwidthUnit(StrEnum):
     """What a share of memory bandwidth is given in."""
 
     PERCENT = "%"
@@ -52,7 +52,7 @@ class BandwidthControl(Struct, frozen=True, kw_only=True):
     least: int
     step: int
     most: int
-    unit: Unit
+    unit: BandwidthUnit
 
 
 class Resctrl(Struct, frozen=True, kw_only=True):
@@ -67,11 +67,11 @@ class Resctrl(Struct, frozen=True, kw_only=True):
 
 def resctrl_of(root: Path) -> Resctrl | None:
     """Return what can be set on the machine below *root*; None if resctrl is not mounted."""
-    with Tree(root, Notes()) as tree:
+    with FileTree(root, Notes()) as tree:
         return read_resctrl(tree)
 
 
-def read_resctrl(tree: Tree) -> Resctrl | None:
+def read_resctrl(tree: FileTree) -> Resctrl | None:
     """Return what can be set on the machine that *tree* describes."""
     with tree.folder(RESCTRL) as folder:
         text = folder.text("schemata")
@@ -169,11 +169,17 @@ def _read_bandwidth(info: Folder, shares: Mapping[int, int]) -> BandwidthControl
     if not shares:
         return None
     most = max(shares.values())
-    unit = Unit.PERCENT if most <= 100 else Unit.MBPS if most == _NO_LIMIT else Unit.OTHER
+    unit = (
+        BandwidthUnit.PERCENT
+        if most <= 100
+        else BandwidthUnit.MBPS
+        if most == _NO_LIMIT
+        else BandwidthUnit.OTHER
+    )
     return BandwidthControl(
         ids=tuple(sorted(shares)),
         least=_number(info, "MB", "min_bandwidth") or 0,
         step=_number(info, "MB", "bandwidth_gran") or 1,
-        most=100 if unit is Unit.PERCENT else most,
+        most=100 if unit is BandwidthUnit.PERCENT else most,
         unit=unit,
     )

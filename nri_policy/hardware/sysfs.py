@@ -1,4 +1,4 @@
-"""Tree and Folder: bounded, total reading of files below a root folder.
+"""FileTree and Folder: bounded, total reading of files below a root folder.
 
 Owns how files are opened: nothing outside the root is ever opened, whatever its links say; no read
 is longer than its bound; nothing here raises for what a file holds or because it is missing. Knows
@@ -44,7 +44,7 @@ class TopologyError(Exception):
 
 
 class Witness(Protocol):
-    """An observer of a Tree: records each path that is read."""
+    """An observer of a FileTree: records each path that is read."""
 
     def link(self, path: str, target: str) -> None:
         """Record a followed link; *path* has no other link in it."""
@@ -59,7 +59,7 @@ class Witness(Protocol):
         """Record a path that is absent, or could not be opened or read."""
 
 
-class Tree:
+class FileTree:
     """A root folder to read from, and the notes on its contents."""
 
     __slots__ = ("_fd", "_sets", "notes", "root", "witness")
@@ -158,7 +158,7 @@ class Folder:
 
     __slots__ = ("_fd", "path", "tree")
 
-    def __init__(self, tree: Tree, path: str, fd: int | None) -> None:
+    def __init__(self, tree: FileTree, path: str, fd: int | None) -> None:
         self.tree = tree
         self.path = path
         self._fd = fd

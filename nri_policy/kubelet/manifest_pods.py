@@ -20,7 +20,7 @@ from nri_policy.kubelet import runtimespec
 from nri_policy.kubelet.runtime_requests import Kubelet
 from nri_policy.manifests.fields import mistyped_workload
 from nri_policy.manifests.pod import ContainerManifest, PodManifest, PodSpec, read_pod
-from nri_policy.manifests.resources import ManifestError, Resources, read_part
+from nri_policy.manifests.resources import ManifestError, ResourceRequirements, read_part
 from nri_policy.manifests.workloads import WORKLOADS, TemplatedSpec, Workload
 from nri_policy.node import ClaimedParts, HypotheticalContainer, HypotheticalPod, NodeView
 from nri_policy.proto import nri_pb2 as nri
@@ -226,7 +226,7 @@ def _expand_template(document: Mapping[str, Any], workload: Workload) -> tuple[P
 def pod_requirements(spec: PodSpec) -> PodRequirements:
     """Return the requirements of a pod's containers as its object states them."""
 
-    def amounts(resources: Resources) -> Requirements:
+    def amounts(resources: ResourceRequirements) -> Requirements:
         return Requirements(
             cpu_request=resources.requests.get("cpu"),
             cpu_limit=resources.limits.get("cpu"),

@@ -23,7 +23,7 @@ from nri_policy.manifests.resources import (
     ManifestError,
     PodResources,
     ResourceChange,
-    Resources,
+    ResourceRequirements,
     Subdomain,
     Texts,
     read_part,
@@ -82,7 +82,7 @@ class ContainerManifest(_Struct, frozen=True):
     args: list[str] = []
     env: list[EnvVar] = []
     volume_mounts: list[VolumeMount] = []
-    resources: Resources = Resources()
+    resources: ResourceRequirements = ResourceRequirements()
     restart_policy: Literal["Always", "OnFailure", "Never"] | None = None
     restart_policy_rules: list[dict[str, Any]] = []
 

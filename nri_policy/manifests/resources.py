@@ -60,7 +60,7 @@ class ContainerClaim(_Struct, frozen=True):
     request: str = ""
 
 
-class Resources(ResourceChange, frozen=True):
+class ResourceRequirements(ResourceChange, frozen=True):
     """Requests and limits of a container, and the resource claims that it uses."""
 
     claims: list[ContainerClaim] = []
@@ -78,9 +78,9 @@ class Resources(ResourceChange, frozen=True):
             if name.startswith("hugepages-") and name not in self.limits:
                 raise ValueError(f"{name} needs a limit")
 
-    def changed(self, change: ResourceChange) -> Resources:
+    def changed(self, change: ResourceChange) -> ResourceRequirements:
         """Return these resources with what *change* names replaced. Raises ValueError."""
-        return Resources(
+        return ResourceRequirements(
             requests=Amounts(self.requests | change.requests),
             limits=Amounts(self.limits | change.limits),
             claims=self.claims,

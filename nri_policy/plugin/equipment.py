@@ -20,7 +20,7 @@ from nri_policy.hardware.disks import disks_of
 from nri_policy.hardware.hotplug import Listen, uevents_of
 from nri_policy.hardware.notes import Notes
 from nri_policy.hardware.resctrl import read_resctrl
-from nri_policy.hardware.sysfs import Tree
+from nri_policy.hardware.sysfs import FileTree
 from nri_policy.nri.versions import Version
 
 PERIOD = 60.0  # seconds between looks at the disks
@@ -39,7 +39,7 @@ _MOST = 1 << 20  # bytes of the kernel's configuration
 
 def equipment_of(root: Path, oci: tuple[str, Version] | None) -> Equipment:
     """Return what the host below *root* can do, with an OCI runtime if that is known."""
-    with Tree(root, Notes()) as tree:
+    with FileTree(root, Notes()) as tree:
         with tree.folder(_CGROUPS) as top:
             controllers = (top.text("cgroup.controllers") or "").split()
             files = {name for each in _children(tree) for name in each}
@@ -93,7 +93,7 @@ def _path() -> str:
     return os.pathsep.join([*usual, os.environ.get("PATH", "")])
 
 
-def _children(tree: Tree) -> Iterator[list[str]]:
+def _children(tree: FileTree) -> Iterator[list[str]]:
     """Yield the names of the files of each cgroup below the top: there alone the weights are."""
     with tree.folder(_CGROUPS) as top:
         for name in top.names():
@@ -101,7 +101,7 @@ def _children(tree: Tree) -> Iterator[list[str]]:
                 yield child.names()
 
 
-def _no_realtime(tree: Tree) -> str:
+def _no_realtime(tree: FileTree) -> str:
     """Return why no container can have a real-time policy, empty if it can."""
     with tree.folder(f"{_CGROUPS}/cpu") as v1:
         grouped = v1.has("cpu.rt_runtime_us")
@@ -113,7 +113,7 @@ def _no_realtime(tree: Tree) -> str:
     return "this kernel has RT_GROUP_SCHED, which gives cgroups no real-time budget: EPERM"
 
 
-def _no_partition(tree: Tree, controllers: Collection[str], files: Collection[str]) -> str:
+def _no_partition(tree: FileTree, controllers: Collection[str], files: Collection[str]) -> str:
     """Return why no cgroup can be a partition; *files* are those of the cgroups below the top."""
     if "cpuset" not in controllers:
         return "this host has no cgroup v2 with the cpuset controller"
@@ -128,7 +128,7 @@ def _no_partition(tree: Tree, controllers: Collection[str], files: Collection[st
     return ""
 
 
-def _is_read_only(tree: Tree) -> bool:
+def _is_read_only(tree: FileTree) -> bool:
     descriptor = tree.open(_CGROUPS, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
     if descriptor is None:
         return True
@@ -138,7 +138,7 @@ def _is_read_only(tree: Tree) -> bool:
         os.close(descriptor)
 
 
-def _kernel_config(tree: Tree) -> str:
+def _kernel_config(tree: FileTree) -> str:
     """Return how the kernel was configured, empty where that is not told."""
     with tree.folder("proc/sys/kernel") as kernel:
         release = (kernel.text("osrelease") or "").strip()

@@ -14,7 +14,7 @@ from nri_policy.foundation.refusal import Refused
 from nri_policy.foundation.wording import counted
 from nri_policy.hardware.machine import Machine
 from nri_policy.pools.picker import Picker
-from nri_policy.settings import CPUAmount, CPUQuantity, Listed, Settings
+from nri_policy.settings import CPUAmount, CPUQuantity, ListedCPUs, Settings
 
 
 class CapacityError(Refused):
@@ -97,17 +97,17 @@ def capacity_left(
         capacity = capacity_of(machine, settings, picker, earlier)
     except CapacityError as error:
         less: CPUAmount = CPUQuantity(1000)
-        if not isinstance(wanted, Listed):
+        if not isinstance(wanted, ListedCPUs):
             less = CPUQuantity(min(wanted.milli_cpu, 1000 * len(available)))
         elif left := _list(wanted, available) & available:
-            less = Listed(left)
+            less = ListedCPUs(left)
         settings = replace(settings, reserved=replace(settings.reserved, cpu=less))
         # isolated CPUs too, where there are no others
         earlier = Earlier(reserved=earlier.reserved, exclusive=earlier.exclusive or available)
         capacity = capacity_of(machine, settings, picker, earlier)
         notes.append(f"{error}: {capacity.reserved} is reserved")
     else:
-        if isinstance(wanted, Listed) and not _list(wanted, available) <= capacity.reserved:
+        if isinstance(wanted, ListedCPUs) and not _list(wanted, available) <= capacity.reserved:
             notes.append(
                 "reservedResources.cpu: some of these CPUs are offline:"
                 f" {capacity.reserved} is reserved"
@@ -115,7 +115,7 @@ def capacity_left(
     return capacity, tuple(notes)
 
 
-def _list(listed: Listed, whole: CPUSet) -> CPUSet:
+def _list(listed: ListedCPUs, whole: CPUSet) -> CPUSet:
     return whole - listed.cpus if listed.excluded else listed.cpus
 
 
@@ -125,7 +125,7 @@ def _reserve(
     """Return the reserved CPUs: those listed, or ceil(q) for an amount q, picked by §6 (§2)."""
     wanted = settings.reserved.cpu
     count = 1
-    if isinstance(wanted, Listed):
+    if isinstance(wanted, ListedCPUs):
         reserved = _list(wanted, available)
         if not reserved:
             raise CapacityError(

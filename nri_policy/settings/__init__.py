@@ -21,9 +21,8 @@ from nri_policy.settings.document import (
     to_spec,
 )
 from nri_policy.settings.pinning import describe_unset
-from nri_policy.settings.rdt import RDT
+from nri_policy.settings.rdt import RDT, RDTPartition
 from nri_policy.settings.rdt import Allocation as RDTAllocation
-from nri_policy.settings.rdt import Partition as RDTPartition
 from nri_policy.settings.reload_result import ReloadResult
 from nri_policy.settings.scheduling import (
     REALTIME,
@@ -58,7 +57,7 @@ from nri_policy.settings.values import (
     IsolateInterrupts,
     JournalSync,
     Level,
-    Listed,
+    ListedCPUs,
     MakeRoom,
     OnExit,
     Packing,
@@ -99,7 +98,7 @@ __all__ = [
     "JournalSettings",
     "JournalSync",
     "Level",
-    "Listed",
+    "ListedCPUs",
     "Log",
     "MakeRoom",
     "MakeWay",

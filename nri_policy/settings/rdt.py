@@ -131,7 +131,7 @@ class Class(Allocation, frozen=True, kw_only=True):
     )
 
 
-class Partition(Allocation, frozen=True, kw_only=True):
+class RDTPartition(Allocation, frozen=True, kw_only=True):
     """A part of the caches, shared by its classes."""
 
     classes: Mapping[str, Class] = field(default_factory=dict)
@@ -169,7 +169,7 @@ class RDT(Section, frozen=True, kw_only=True):
         name="usePodQoSAsDefaultClass", default=False
     )
     options: RDTOptions = RDTOptions()
-    partitions: Mapping[str, Partition] = field(default_factory=dict)
+    partitions: Mapping[str, RDTPartition] = field(default_factory=dict)
     force: Annotated[bool, values.flag] = False
 
     @property

@@ -34,7 +34,7 @@ from nri_policy.settings.values import (
     IsolateInterrupts,
     JournalSync,
     Level,
-    Listed,
+    ListedCPUs,
     MakeRoom,
     OnExit,
     Packing,
@@ -53,7 +53,7 @@ Bytes = Annotated[int, values.memory]
 class Available(Section, frozen=True, kw_only=True):
     """Resources of the node that containers may get; None for no restriction."""
 
-    cpu: Annotated[Listed | None, values.available_cpus] = None
+    cpu: Annotated[ListedCPUs | None, values.available_cpus] = None
     memory: Annotated[int | None, values.memory] = None  # bytes
 
 
@@ -276,7 +276,7 @@ class Settings(Section, frozen=True, kw_only=True):
     def _reserved_faults(self) -> Iterator[Fault]:
         """Yield reserved resources that are not available on any machine."""
         reserved, available = self.reserved.cpu, self.available.cpu
-        if isinstance(reserved, Listed) and available is not None and not reserved.excluded:
+        if isinstance(reserved, ListedCPUs) and available is not None and not reserved.excluded:
             both = reserved.cpus & available.cpus
             if beyond := both if available.excluded else reserved.cpus - available.cpus:
                 text = f"{beyond} is not in the CPUs of availableResources.cpu"

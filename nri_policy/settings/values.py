@@ -162,7 +162,7 @@ class JournalSync(StrEnum):
     COMMIT = "commit"
 
 
-class Listed(Struct, frozen=True):
+class ListedCPUs(Struct, frozen=True):
     """The CPUs of a list (`cpuset:LIST`), or all others (`exclude-cpuset:LIST`)."""
 
     cpus: CPUSet
@@ -180,7 +180,7 @@ class CPUQuantity(Struct, frozen=True):
         return -(-self.milli_cpu // 1000)
 
 
-CPUAmount = Listed | CPUQuantity
+CPUAmount = ListedCPUs | CPUQuantity
 
 
 class Address(Struct, frozen=True):
@@ -385,7 +385,7 @@ def class_by_qos(value: object) -> Mapping[str, str]:
     return found
 
 
-def available_cpus(value: object) -> Listed:
+def available_cpus(value: object) -> ListedCPUs:
     """Read a list of CPUs."""
     listed = _parse_listed(value)
     if listed is None:
@@ -466,7 +466,7 @@ def memory_kinds(value: object) -> Mapping[int, MemoryKind]:
 def plain(value: object) -> Any:  # noqa: PLR0911 - one form a type
     """Return *value* in plain YAML or JSON types, as its reader accepts it."""
     match value:
-        case Listed():
+        case ListedCPUs():
             return f"{'exclude-' * value.excluded}cpuset:{value.cpus}"
         case CPUQuantity():
             return format_cpu(value.milli_cpu)
@@ -494,7 +494,7 @@ def _node_id(key: object) -> int:
     return int(text)
 
 
-def _parse_listed(value: object) -> Listed | None:
+def _parse_listed(value: object) -> ListedCPUs | None:
     """Return the CPUs that *value* lists; None if it has another form."""
     kind, separator, text = value.partition(":") if isinstance(value, str) else ("", "", "")
     if not separator or kind not in {"cpuset", "exclude-cpuset"}:
@@ -502,7 +502,7 @@ def _parse_listed(value: object) -> Listed | None:
     cpus = CPUSet.parse(text)
     if not cpus:
         raise ValueError(f"{quoted(value)} lists no CPU; expected: {_LISTED}")
-    return Listed(cpus, kind == "exclude-cpuset")
+    return ListedCPUs(cpus, kind == "exclude-cpuset")
 
 
 def klog(value: object) -> Mapping[str, object]:

@@ -53,7 +53,7 @@ class API(Protocol):
         """Write a node's status of an object; None removes it."""
 
 
-class ClusterSettings:
+class ClusterSettingsSource:
     """The settings of the cluster for one node, or those of the file if there are none."""
 
     def __init__(  # noqa: PLR0913 - keywords: where settings come from, and the clock

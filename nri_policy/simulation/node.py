@@ -26,7 +26,7 @@ from nri_policy.hardware.locality import Locator
 from nri_policy.hardware.machine import Machine
 from nri_policy.hardware.notes import Notes
 from nri_policy.hardware.synthetic_devices import write_devices
-from nri_policy.hardware.sysfs import Tree
+from nri_policy.hardware.sysfs import FileTree
 from nri_policy.kubelet.manifest_pods import pod_requirements
 from nri_policy.kubelet.pod_resources import Assignments
 from nri_policy.kubelet.runtime_requests import Kubelet
@@ -227,7 +227,7 @@ class SimulatedNode:
 
     def _machine(self) -> Machine:
         machine = self._whole.restricted(self._online)
-        with Tree(self._devices, Notes()) as tree:
+        with FileTree(self._devices, Notes()) as tree:
             devices = read_devices(tree, machine.online, machine.near_cpus)
         return replace(machine, devices=(*machine.devices, *devices))
 

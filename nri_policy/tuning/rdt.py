@@ -14,9 +14,9 @@ from msgspec import Struct
 
 from nri_policy.hardware.resctrl import (
     BandwidthControl,
+    BandwidthUnit,
     CacheControl,
     Resctrl,
-    Unit,
     format_schemata,
 )
 from nri_policy.settings import RDT, RDTAllocation, RDTPartition
@@ -190,7 +190,7 @@ def _share_bandwidth(
 
 def _limit(own: int, top: int, bandwidth: BandwidthControl) -> int:
     """Return the value for the kernel of an amount within another."""
-    if bandwidth.unit is not Unit.PERCENT:
+    if bandwidth.unit is not BandwidthUnit.PERCENT:
         return min(own, top)
     value = max(own * top // 100, bandwidth.least)
     return min(100, -(-value // bandwidth.step) * bandwidth.step)  # as the kernel rounds

@@ -11,7 +11,7 @@ from nri_policy.kube.client import Client
 from nri_policy.kube.connection import access
 from nri_policy.nrt.fingerprint import fingerprint
 from nri_policy.settings import ReloadResult
-from nri_policy.settings_sources.cluster_settings import ClusterSettings
+from nri_policy.settings_sources.cluster_settings import ClusterSettingsSource
 from nri_policy.settings_sources.kubernetes import Kubernetes
 from tests.cluster.control_plane import ControlPlane
 from tests.cluster.installation import CONFIGS, daemon_token, register
@@ -104,7 +104,7 @@ async def test_settings_are_followed_and_their_outcome_is_said(
     assert connect is not None
     client = Client(connect)
     changed = asyncio.Event()
-    source = ClusterSettings(
+    source = ClusterSettingsSource(
         Kubernetes(client, "kube-system"),
         "node-a",
         kept=tmp_path / "settings.json",

@@ -18,7 +18,7 @@ import grpc
 from nri_policy.foundation.cpuset import CPUSet
 from nri_policy.kubelet import runtime_requests as model
 from nri_policy.manifests.pod import ContainerManifest, Metadata, PodManifest, PodSpec
-from nri_policy.manifests.resources import Amounts, Resources, Texts
+from nri_policy.manifests.resources import Amounts, ResourceRequirements, Texts
 from nri_policy.proto import nri_pb2 as nri
 from tests.e2e import cgroup, image
 from tests.e2e.waiting import eventually
@@ -39,22 +39,22 @@ CHANNEL_OPTIONS = (
 )
 
 
-BEST_EFFORT = Resources()
+BEST_EFFORT = ResourceRequirements()
 
 
 def resources(
     *, milli_cpu: int = 0, milli_cpu_limit: int = 0, memory: int = 0, memory_limit: int = 0
-) -> Resources:
+) -> ResourceRequirements:
     """Return requests and limits of a container, memory in bytes; 0 stands for none."""
-    return Resources(
+    return ResourceRequirements(
         requests=_without_zeros({"cpu": milli_cpu, "memory": memory}),
         limits=_without_zeros({"cpu": milli_cpu_limit, "memory": memory_limit}),
     )
 
 
-def guaranteed(milli_cpu: int, memory: int = 32 << 20) -> Resources:
+def guaranteed(milli_cpu: int, memory: int = 32 << 20) -> ResourceRequirements:
     """Return resources whose requests are their limits."""
-    return Resources(limits=Amounts({"cpu": milli_cpu, "memory": memory}))
+    return ResourceRequirements(limits=Amounts({"cpu": milli_cpu, "memory": memory}))
 
 
 class Kubelet:
@@ -105,7 +105,7 @@ class Kubelet:
     def run_pod(
         self,
         name: str,
-        containers: Mapping[str, Resources],
+        containers: Mapping[str, ResourceRequirements],
         *,
         namespace: str = "default",
         labels: Mapping[str, str] | None = None,
@@ -124,7 +124,7 @@ class Kubelet:
         self.pods.append(pod)
         return pod
 
-    def run(self, name: str, resources: Resources, **pod: Any) -> Container:
+    def run(self, name: str, resources: ResourceRequirements, **pod: Any) -> Container:
         """Run a pod of one container, and start that."""
         container = self.run_pod(name, {"main": resources}, **pod).create("main")
         container.start()
@@ -144,7 +144,7 @@ class Pod:
     kubelet: Kubelet
     name: str
     namespace: str
-    containers: Mapping[str, Resources]
+    containers: Mapping[str, ResourceRequirements]
     labels: Mapping[str, str]
     annotations: Mapping[str, str]
     uid: str = field(default_factory=lambda: str(uuid.uuid4()))
@@ -275,7 +275,7 @@ class Container:
         """Start it."""
         self.pod.kubelet.call("StartContainer", container_id=self.id)
 
-    def update(self, resources: Resources) -> None:
+    def update(self, resources: ResourceRequirements) -> None:
         """Resize it in place."""
         resized = ContainerManifest(name=self.name, resources=resources)
         self.pod.kubelet.call(

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from nri_policy.foundation.cpuset import CPUSet
-from nri_policy.manifests.resources import Resources
+from nri_policy.manifests.resources import ResourceRequirements
 from tests.e2e.cgroup import CpusetFiles
 from tests.e2e.kubelet import BEST_EFFORT, Container, Kubelet, guaranteed, resources
 from tests.e2e.runtime import Runtime
@@ -21,7 +21,7 @@ from tests.e2e.waiting import eventually
 MEMORY = 32 << 20  # requested and limited alike: then memory has no say in the choice of the pool
 
 
-def burstable(milli_cpu: int, milli_cpu_limit: int) -> Resources:
+def burstable(milli_cpu: int, milli_cpu_limit: int) -> ResourceRequirements:
     return resources(
         milli_cpu=milli_cpu, milli_cpu_limit=milli_cpu_limit, memory=MEMORY, memory_limit=MEMORY
     )
@@ -32,7 +32,7 @@ class Step:
     """A pod that comes (with resources) or goes, and which cpusets change by that, how."""
 
     pod: str
-    resources: Resources | None = None
+    resources: ResourceRequirements | None = None
     namespace: str = "default"
     #: pod -> its cpuset.cpus and cpuset.mems from now on
     changes: dict[str, tuple[str, str]]

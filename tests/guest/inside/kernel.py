@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from nri_policy.foundation.cpuset import CPUSet
-from nri_policy.manifests.resources import Resources
+from nri_policy.manifests.resources import ResourceRequirements
 from tests.e2e import cgroup
 from tests.e2e.kubelet import Container, Kubelet, Pod
 from tests.e2e.waiting import eventually
@@ -187,7 +187,7 @@ def start(pod: Pod, name: str = "main", **config: Any) -> Container:
     return container
 
 
-def run(kubelet: Kubelet, name: str, resources: Resources, **pod: Any) -> Container:
+def run(kubelet: Kubelet, name: str, resources: ResourceRequirements, **pod: Any) -> Container:
     """Run a pod whose container `main` asks for *resources*."""
     return start(kubelet.run_pod(name, {"main": resources}, **pod))
 

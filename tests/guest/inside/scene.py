@@ -9,7 +9,7 @@ from typing import Any
 
 from nri_policy.control.client import connected
 from nri_policy.foundation.cpuset import EMPTY, CPUSet
-from nri_policy.manifests.resources import Resources
+from nri_policy.manifests.resources import ResourceRequirements
 from nri_policy.report import AuditReport, ContainerReport, Containers, ExplanationReport
 from nri_policy.workload.request import Sort
 from tests.e2e.daemon import Daemon
@@ -49,14 +49,14 @@ class Scene:
     kubelet: Kubelet
     daemon: Daemon
 
-    def run(self, name: str, resources: Resources, **pod: Any) -> Container:
+    def run(self, name: str, resources: ResourceRequirements, **pod: Any) -> Container:
         """Run a pod whose container `main` asks for *resources*."""
         return kernel.run(self.kubelet, name, resources, **pod)
 
     def run_all(
         self,
         pod: str,
-        asked: Mapping[str, Resources],
+        asked: Mapping[str, ResourceRequirements],
         annotations: Mapping[str, str] | None = None,
         *,
         touching: int = 0,

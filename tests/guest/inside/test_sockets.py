@@ -5,14 +5,16 @@ from __future__ import annotations
 import signal
 
 from nri_policy.foundation.cpuset import CPUSet
-from nri_policy.manifests.resources import Amounts, Resources
+from nri_policy.manifests.resources import Amounts, ResourceRequirements
 from tests.e2e.kubelet import BEST_EFFORT, guaranteed, resources
 from tests.guest.inside import kernel
 from tests.guest.inside.kernel import Effective
 from tests.guest.inside.scene import Scene
 
 PAGES = 8
-HUGE = Resources(limits=Amounts({"cpu": 2000, "memory": 32 << 20, "hugepages-2Mi": PAGES << 21}))
+HUGE = ResourceRequirements(
+    limits=Amounts({"cpu": 2000, "memory": 32 << 20, "hugepages-2Mi": PAGES << 21})
+)
 
 
 def test_a_container_with_huge_pages_can_touch_all_of_them(scene: Scene) -> None:

@@ -8,7 +8,7 @@ import pytest
 
 from nri_policy.hardware.discovery import discover
 from nri_policy.hardware.notes import Notes
-from nri_policy.hardware.sysfs import TopologyError, Tree
+from nri_policy.hardware.sysfs import FileTree, TopologyError
 
 from .conftest import Link, Plant, change
 
@@ -16,16 +16,16 @@ CPU = "sys/devices/system/cpu"
 
 
 @pytest.fixture
-def tree(tmp_path: Path) -> Iterator[Tree]:
+def tree(tmp_path: Path) -> Iterator[FileTree]:
     (tmp_path / "root").mkdir()
     (tmp_path / "secret").write_text("7")
     (tmp_path / "outside").mkdir()
     (tmp_path / "outside" / "file").write_text("7")
-    with Tree(tmp_path / "root", Notes()) as opened:
+    with FileTree(tmp_path / "root", Notes()) as opened:
         yield opened
 
 
-def test_links_inside_the_root_are_followed(tree: Tree) -> None:
+def test_links_inside_the_root_are_followed(tree: FileTree) -> None:
     change(tree.root, {"a/b/file": "5", "a/link": Link("b"), "c": Link("a/link/../b/file")})
     with tree.folder("a") as folder, folder.folder("link") as inner:
         assert inner.integer("file") == 5
@@ -34,14 +34,14 @@ def test_links_inside_the_root_are_followed(tree: Tree) -> None:
 
 
 @pytest.mark.parametrize("target", ["../secret", "x/../../secret", "../../../../../etc/passwd"])
-def test_links_out_of_the_root_are_noted_not_followed(tree: Tree, target: str) -> None:
+def test_links_out_of_the_root_are_noted_not_followed(tree: FileTree, target: str) -> None:
     change(tree.root, {"x/file": "1", "link": Link(target)})
     with tree.folder("") as top:
         assert top.text("link") is None
     assert tree.notes.texts() == ("/link: is a link to nothing below the root folder",)
 
 
-def test_folders_linked_out_of_the_root_are_not_entered(tree: Tree) -> None:
+def test_folders_linked_out_of_the_root_are_not_entered(tree: FileTree) -> None:
     change(tree.root, {"link": Link("../outside"), "sub/link": Link("../../outside")})
     with tree.folder("link") as folder:
         assert not folder
@@ -51,13 +51,13 @@ def test_folders_linked_out_of_the_root_are_not_entered(tree: Tree) -> None:
         assert not folder
 
 
-def test_absolute_links_start_at_the_root(tree: Tree) -> None:
+def test_absolute_links_start_at_the_root(tree: FileTree) -> None:
     change(tree.root, {"etc/passwd": "5", "link": Link("/etc/passwd")})
     with tree.folder("") as top:
         assert top.integer("link") == 5
 
 
-def test_links_that_loop_end(tree: Tree) -> None:
+def test_links_that_loop_end(tree: FileTree) -> None:
     change(tree.root, {"a": Link("b"), "b": Link("a"), "c": Link("c/c")})
     with tree.folder("") as top:
         assert [top.text(name) for name in "abc"] == [None] * 3
@@ -65,7 +65,7 @@ def test_links_that_loop_end(tree: Tree) -> None:
             assert not folder
 
 
-def test_reads_are_bounded(tree: Tree) -> None:
+def test_reads_are_bounded(tree: FileTree) -> None:
     change(tree.root, {"huge": b"1" * (1 << 20)})
     with tree.folder("") as top:
         assert len(top.text("huge") or "") == 1 << 16
@@ -73,13 +73,13 @@ def test_reads_are_bounded(tree: Tree) -> None:
 
 
 @pytest.mark.parametrize("length", [0, 1, 255, 256, (1 << 14) - 1, 1 << 14, (1 << 14) + 1, 40000])
-def test_files_of_any_length_are_read_to_their_end(tree: Tree, length: int) -> None:
+def test_files_of_any_length_are_read_to_their_end(tree: FileTree, length: int) -> None:
     (tree.root / "file").write_text("x" * length)
     with tree.folder("") as folder:
         assert folder.text("file") == "x" * length
 
 
-def test_pipes_do_not_block_and_folders_are_no_files(tree: Tree) -> None:
+def test_pipes_do_not_block_and_folders_are_no_files(tree: FileTree) -> None:
     os.mkfifo(tree.root / "pipe")
     change(tree.root, {"folder/file": "1"})
     with tree.folder("") as top:
@@ -107,7 +107,7 @@ def test_pipes_do_not_block_and_folders_are_no_files(tree: Tree) -> None:
     ],
 )
 def test_numbers_are_decimal_or_prefixed_hexadecimal(
-    tree: Tree, text: str, number: int | None
+    tree: FileTree, text: str, number: int | None
 ) -> None:
     change(tree.root, {"file": text})
     with tree.folder("") as top:
@@ -115,7 +115,7 @@ def test_numbers_are_decimal_or_prefixed_hexadecimal(
     assert bool(tree.notes.texts()) == (number is None)
 
 
-def test_bad_lists_fall_back_on_masks(tree: Tree) -> None:
+def test_bad_lists_fall_back_on_masks(tree: FileTree) -> None:
     change(tree.root, {"list": "0-", "mask": "f"})
     with tree.folder("") as top:
         assert str(top.set("list", "mask")) == "0-3"

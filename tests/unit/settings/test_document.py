@@ -32,7 +32,7 @@ from nri_policy.settings import (
     JournalSettings,
     JournalSync,
     Level,
-    Listed,
+    ListedCPUs,
     Log,
     MakeRoom,
     MakeWay,
@@ -64,8 +64,8 @@ from nri_policy.settings.rdt import (
     CacheShare,
     Class,
     OptionalResource,
-    Partition,
     RDTOptions,
+    RDTPartition,
 )
 from nri_policy.settings.schema import DRA, ControlSettings
 
@@ -239,8 +239,8 @@ status: {nodes: {}}
         reserved_pool_namespaces=(Glob.parse("monitoring"), Glob.parse("log*")),
         preserve_namespaces=(Glob.parse("monitoring"),),
         preserve=Preserve.UNOWNED,
-        available=Available(cpu=Listed(CPUSet([0, 8]), excluded=True), memory=2**30),
-        reserved=Reserved(cpu=Listed(CPUSet([1, 2])), memory=500_000_000),
+        available=Available(cpu=ListedCPUs(CPUSet([0, 8]), excluded=True), memory=2**30),
+        reserved=Reserved(cpu=ListedCPUs(CPUSet([1, 2])), memory=500_000_000),
         default_cpu_priority=Priority.HIGH,
         unlimited_burstable=Level.NUMA,
         memory_kinds={
@@ -304,7 +304,7 @@ status: {nodes: {}}
                     mb=OptionalResource(optional=True),
                 ),
                 partitions={
-                    "all": Partition(
+                    "all": RDTPartition(
                         l3={"all": CacheShare(unified="50%")},
                         classes={"gold": Class(allowed_namespaces=(Glob.parse("telco-*"),))},
                     )

@@ -13,7 +13,7 @@ from nri_policy.settings import CPUQuantity, ReloadResult, Settings, SettingsErr
 from nri_policy.settings_sources.cluster_settings import (
     PATIENCE,
     ClusterError,
-    ClusterSettings,
+    ClusterSettingsSource,
     NoKindError,
 )
 from nri_policy.settings_sources.objects import PolicyObject
@@ -45,8 +45,8 @@ class Cluster:
         self.naps: list[tuple[float, asyncio.Event]] = []
         self.source = self.make()
 
-    def make(self) -> ClusterSettings:
-        return ClusterSettings(
+    def make(self) -> ClusterSettingsSource:
+        return ClusterSettingsSource(
             self,
             "a",
             kept=self.kept,
@@ -416,7 +416,7 @@ async def test_without_a_file_the_error_says_why_there_are_none_from_the_cluster
     down: bool, text: str, cluster: Cluster, tmp_path: Path
 ) -> None:
     """As in nri-plugins' pod, which has no file."""
-    source = ClusterSettings(
+    source = ClusterSettingsSource(
         cluster,
         "a",
         kept=cluster.kept,

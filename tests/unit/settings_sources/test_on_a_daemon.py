@@ -14,7 +14,7 @@ from nri_policy.hardware import synthetic
 from nri_policy.kube.client import Client
 from nri_policy.kube.connection import access
 from nri_policy.settings import API_VERSION, KIND
-from nri_policy.settings_sources.cluster_settings import ClusterSettings
+from nri_policy.settings_sources.cluster_settings import ClusterSettingsSource
 from nri_policy.settings_sources.kubernetes import Kubernetes
 from tests.support import nodes
 from tests.support.apiserver import CUT, Answer, APIServer, Request
@@ -177,7 +177,7 @@ async def test_settings_in_the_cluster_are_taken_or_refused_and_that_is_said(
         objects = server.disturb = Objects(server)
         client = Client(connect)
         due, pauses = asyncio.Event(), Pauses()
-        source = ClusterSettings(
+        source = ClusterSettingsSource(
             Kubernetes(client, "kube-system"),
             "localhost",
             kept=tmp_path / "settings.json",

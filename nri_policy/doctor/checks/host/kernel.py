@@ -9,7 +9,7 @@ from nri_policy.doctor.finding import Finding, Verdict
 from nri_policy.foundation.cpuset import CPUSet
 from nri_policy.hardware.machine import Machine
 from nri_policy.pools.tree import describe_small
-from nri_policy.settings import Listed, Settings
+from nri_policy.settings import ListedCPUs, Settings
 
 
 def check(facts: Facts) -> Iterator[Finding]:
@@ -31,7 +31,7 @@ def _cpus(machine: Machine, settings: Settings | None) -> Iterator[Finding]:
     isolated = machine.isolated & machine.online
     if settings is not None and isolated:
         reserved = settings.reserved.cpu
-        if isinstance(reserved, Listed) and not reserved.excluded and reserved.cpus & isolated:
+        if isinstance(reserved, ListedCPUs) and not reserved.excluded and reserved.cpus & isolated:
             yield Finding(
                 "kernel",
                 Verdict.WARNING,
