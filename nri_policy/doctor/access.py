@@ -15,7 +15,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from nri_policy.foundation.units import parse_bytes, parse_cpu
-from nri_policy.kube.client import NODES, Client, Kind, Object
+from nri_policy.kube.client import NODES, Client, Object, ObjectKind
 from nri_policy.kube.connection import access
 from nri_policy.kube.errors import APIError, KubeconfigError
 from nri_policy.kube.readiness import NAMESPACE, condition_of, has_taint
@@ -57,8 +57,8 @@ NEEDED_FOR_EXPLANATIONS = (("", "", "pods", ("patch",)),)
 # What nri-plugins' role has instead, and we then do
 _INSTEAD = {("noderesourcetopologies", "patch"): "update"}
 DEVICE_CLASS = f"cpu.{DRIVER}"
-_CLASSES = Kind(group="resource.k8s.io", version="v1", plural="deviceclasses")
-_REVIEWS = Kind(group="authorization.k8s.io", version="v1", plural="selfsubjectaccessreviews")
+_CLASSES = ObjectKind(group="resource.k8s.io", version="v1", plural="deviceclasses")
+_REVIEWS = ObjectKind(group="authorization.k8s.io", version="v1", plural="selfsubjectaccessreviews")
 _PATIENCE = 3.0  # seconds for a request
 
 

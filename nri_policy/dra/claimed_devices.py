@@ -25,7 +25,7 @@ from nri_policy.dra.objects import (
     read_pod,
 )
 from nri_policy.dra.slices import Slices
-from nri_policy.kube.client import Client, Kind
+from nri_policy.kube.client import Client, ObjectKind
 from nri_policy.kube.errors import APIError
 from nri_policy.kube.pod_reader import MAX_REQUESTS, PodReader
 from nri_policy.workload.claim import DRIVER
@@ -34,7 +34,7 @@ from nri_policy.workload.pod import Pod
 
 log = logging.getLogger(__name__)
 
-CLAIMS = Kind(group="resource.k8s.io", version="v1", plural="resourceclaims")
+CLAIMS = ObjectKind(group="resource.k8s.io", version="v1", plural="resourceclaims")
 
 
 class Allocated(Struct, frozen=True, kw_only=True):

@@ -21,7 +21,7 @@ from nri_policy.dra.cdi import CDIFiles
 from nri_policy.engine.event import Prepared, Unprepared
 from nri_policy.foundation.refusal import Refused
 from nri_policy.foundation.wording import problem_of
-from nri_policy.kube.client import Client, Kind
+from nri_policy.kube.client import Client, ObjectKind
 from nri_policy.kube.errors import APIError
 from nri_policy.kube.events import ClusterEvent, Subject
 from nri_policy.node import Node, Placed
@@ -39,7 +39,7 @@ from nri_policy.workload.claim import ClaimPart, cdi_device
 
 log = logging.getLogger(__name__)
 
-CLAIMS = Kind(group="resource.k8s.io", version="v1", plural="resourceclaims")
+CLAIMS = ObjectKind(group="resource.k8s.io", version="v1", plural="resourceclaims")
 TRIES = 3  # of the API server for one claim
 PATIENCE = 30.0  # seconds for these: the kubelet waits for 45
 PAUSE = 2.0  # seconds between two

@@ -18,13 +18,13 @@ from msgspec import Raw
 
 from nri_policy.dra.objects import DeviceLocation, ObjectError, ResourceSlice, read_name, read_slice
 from nri_policy.foundation.backoff import backoff
-from nri_policy.kube.client import Client, Kind, Page
+from nri_policy.kube.client import Client, ObjectKind, Page
 from nri_policy.kube.errors import APIError
 from nri_policy.kube.list_watch import list_and_watch
 
 log = logging.getLogger(__name__)
 
-SLICES = Kind(group="resource.k8s.io", version="v1", plural="resourceslices")
+SLICES = ObjectKind(group="resource.k8s.io", version="v1", plural="resourceslices")
 MAX_REFUSALS = 5  # in a row, before they count for good
 UNAVAILABLE = 3600.0  # seconds between tries in a cluster without slices for us
 UNWANTED = 10.0  # seconds between checks of the settings

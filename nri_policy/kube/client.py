@@ -32,7 +32,7 @@ _MAX_TEXT = 300  # characters of a server's message
 Object = dict[str, Any]
 
 
-class Kind(Struct, frozen=True, kw_only=True):
+class ObjectKind(Struct, frozen=True, kw_only=True):
     """A kind of objects, as the API's paths name it."""
 
     group: str = ""
@@ -54,8 +54,8 @@ class Kind(Struct, frozen=True, kw_only=True):
         )
 
 
-NODES = Kind(plural="nodes")
-LEASES = Kind(group="coordination.k8s.io", plural="leases")
+NODES = ObjectKind(plural="nodes")
+LEASES = ObjectKind(group="coordination.k8s.io", plural="leases")
 
 
 class Listing(Struct, frozen=True, kw_only=True):
@@ -97,13 +97,13 @@ class Client:
         self._http: AsyncClient | None = None
         self._connecting = asyncio.Lock()
 
-    async def get(self, kind: Kind, name: str, *, namespace: str = "") -> Object:
+    async def get(self, kind: ObjectKind, name: str, *, namespace: str = "") -> Object:
         """Return an object."""
         return decode(await self._request("GET", kind.path(name, namespace=namespace)))
 
     async def create(  # noqa: PLR0913 - keywords: the object and its creator
         self,
-        kind: Kind,
+        kind: ObjectKind,
         new: Object,
         *,
         namespace: str = "",
@@ -115,12 +115,12 @@ class Client:
         path = kind.path(name, namespace=namespace, part=part)
         return decode(await self._request("POST", path, body=new, query=_manager(manager)))
 
-    async def replace(self, kind: Kind, new: Object, *, manager: str) -> Object:
+    async def replace(self, kind: ObjectKind, new: Object, *, manager: str) -> Object:
         """Replace an object if it still has the revision of *new*; return the server's version."""
         path = kind.path(new["metadata"]["name"])
         return decode(await self._request("PUT", path, body=new, query=_manager(manager)))
 
-    async def apply(self, kind: Kind, new: Object, *, manager: str, force: bool) -> Object:
+    async def apply(self, kind: ObjectKind, new: Object, *, manager: str, force: bool) -> Object:
         """Apply an object by server-side apply; return the server's version."""
         answer = await self._request(
             "PATCH",
@@ -133,7 +133,7 @@ class Client:
 
     async def merge(  # noqa: PLR0913 - keywords: what is changed, and how
         self,
-        kind: Kind,
+        kind: ObjectKind,
         name: str,
         patch: Object,
         *,
@@ -151,14 +151,14 @@ class Client:
         return decode(await self._request("PATCH", path, body=patch, content=merge))
 
     async def delete(
-        self, kind: Kind, name: str, *, namespace: str = "", uid: str = "", revision: str = ""
+        self, kind: ObjectKind, name: str, *, namespace: str = "", uid: str = "", revision: str = ""
     ) -> None:
         """Delete an object; with *uid* and *revision* only if it still has them."""
         seen = {"uid": uid, "resourceVersion": revision} if uid else {}
         body = {"preconditions": seen} if seen else None
         decode(await self._request("DELETE", kind.path(name, namespace=namespace), body=body))
 
-    async def list(self, kind: Kind, *, namespace: str = "", fields: str = "") -> Listing:
+    async def list(self, kind: ObjectKind, *, namespace: str = "", fields: str = "") -> Listing:
         """Return all objects, or those that the field selector *fields* selects."""
         items: list[Object] = []
         revision = ""
@@ -168,7 +168,7 @@ class Client:
         return Listing(items=items, revision=revision)
 
     async def pages(
-        self, kind: Kind, *, namespace: str = "", fields: str = ""
+        self, kind: ObjectKind, *, namespace: str = "", fields: str = ""
     ) -> AsyncGenerator[Page]:
         """Yield all objects, or those that *fields* select, page by page."""
         query = {"limit": str(PAGE), **_selector(fields)}
@@ -187,7 +187,7 @@ class Client:
             query = {**query, "continue": more}
 
     async def watch(
-        self, kind: Kind, revision: str, *, namespace: str = "", fields: str = ""
+        self, kind: ObjectKind, revision: str, *, namespace: str = "", fields: str = ""
     ) -> AsyncGenerator[tuple[str, Raw]]:
         """Yield the changes of objects after a revision, until the server ends the watch.
 

@@ -22,12 +22,12 @@ from typing import NoReturn
 from msgspec import Struct
 
 from nri_policy.foundation.backoff import backoff
-from nri_policy.kube.client import Client, Kind, Object
+from nri_policy.kube.client import Client, Object, ObjectKind
 from nri_policy.kube.errors import APIError
 
 log = logging.getLogger(__name__)
 
-EVENTS = Kind(plural="events")
+EVENTS = ObjectKind(plural="events")
 COMPONENT = "nri-policy"
 BURST = 25  # events at once
 INTERVAL = 10.0  # seconds between further events

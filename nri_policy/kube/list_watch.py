@@ -11,7 +11,7 @@ import msgspec
 from msgspec import Raw, Struct
 
 from nri_policy.foundation.mismatch import JSON_ERRORS
-from nri_policy.kube.client import Client, Kind, Page
+from nri_policy.kube.client import Client, ObjectKind, Page
 from nri_policy.kube.errors import APIError
 
 _PAUSE = 1.0  # seconds between two watches, in case the server ends each at once
@@ -27,7 +27,7 @@ class _Object(Struct):
 
 async def list_and_watch(
     client: Client,
-    kind: Kind,
+    kind: ObjectKind,
     *,
     namespace: str = "",
     fields: str = "",

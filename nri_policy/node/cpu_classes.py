@@ -20,13 +20,13 @@ from msgspec.structs import replace
 from nri_policy.classes import select_cpu
 from nri_policy.node.view import NodeView
 from nri_policy.settings import CPUClass, Settings
-from nri_policy.tuning.cpu_classes import PERFORMANCE, Assignment
+from nri_policy.tuning.cpu_classes import PERFORMANCE, ClassAssignment
 from nri_policy.workload.crio_annotations import CRIOChoice
 
 _PLAIN = CPUClass(name="none")
 
 
-def assign_cpus(view: NodeView) -> tuple[Assignment, ...]:
+def assign_cpus(view: NodeView) -> tuple[ClassAssignment, ...]:
     """Return the classes of CPUs: of all available ones, if the settings have classes."""
     settings = view.layout.settings
     if not uses_cpu_classes(settings):
@@ -39,14 +39,14 @@ def uses_cpu_classes(settings: Settings) -> bool:
     return settings.pin_cpu and bool(settings.cpu_classes or settings.crio_annotation_namespaces)
 
 
-def _assign(view: NodeView) -> Iterator[Assignment]:
+def _assign(view: NodeView) -> Iterator[ClassAssignment]:
     """Yield disjoint sets of CPUs, each with its class and what puts it there."""
     settings, capacity = view.layout.settings, view.layout.capacity
     known = {each.name: each for each in settings.cpu_classes}
     shared, assigned = settings.shared_cpu_class, capacity.reserved
     if shared is not None:
         given = known[settings.reserved_cpu_class or shared]
-        yield Assignment(given=given, cpus=assigned, origin="reservedPoolCPUClass")
+        yield ClassAssignment(given=given, cpus=assigned, origin="reservedPoolCPUClass")
     for placed in view.placed.values():
         container, own = placed.container, placed.grant.own - assigned
         if not own:
@@ -60,10 +60,10 @@ def _assign(view: NodeView) -> Iterator[Assignment]:
         if use is not None or given is not _PLAIN or crio.latency is not None:
             assigned |= own
             name, latency = container.full_name, crio.latency
-            yield Assignment(given=given, cpus=own, origin=name, latency=latency)
+            yield ClassAssignment(given=given, cpus=own, origin=name, latency=latency)
     if shared is not None:
         exclusive = view.exclusive - assigned
         given = known[settings.exclusive_cpu_class or shared]
-        yield Assignment(given=given, cpus=exclusive, origin="defaultExclusiveCPUClass")
+        yield ClassAssignment(given=given, cpus=exclusive, origin="defaultExclusiveCPUClass")
         left = capacity.available - assigned - exclusive
-        yield Assignment(given=known[shared], cpus=left, origin="sharedPoolCPUClass")
+        yield ClassAssignment(given=known[shared], cpus=left, origin="sharedPoolCPUClass")

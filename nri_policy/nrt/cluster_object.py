@@ -22,7 +22,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from nri_policy.foundation.wording import quoted
-from nri_policy.kube.client import NODES, Client, Kind
+from nri_policy.kube.client import NODES, Client, ObjectKind
 from nri_policy.kube.errors import APIError
 from nri_policy.nrt.publisher import PublishError, Trouble, WriteResult
 from nri_policy.nrt.reading import GROUP, KIND, VERSION, Object
@@ -150,7 +150,7 @@ class ClusterSink:
         self._known = _merge_known(known, written)
         return WriteResult(version=known.version, rivals=tuple(sorted(rivals)))
 
-    async def _apply(self, kind: Kind, written_object: Object) -> tuple[Object, set[str]]:
+    async def _apply(self, kind: ObjectKind, written_object: Object) -> tuple[Object, set[str]]:
         """Apply an object, by force after a conflict; return it and the other managers of zones."""
         try:
             return await self._client.apply(
@@ -163,7 +163,7 @@ class ClusterSink:
         rivals = {name for field, name in holders if field.startswith(".zones")} - {MANAGER}
         return await self._client.apply(kind, written_object, manager=MANAGER, force=True), rivals
 
-    async def _replace(self, kind: Kind, written_object: Object) -> Object:
+    async def _replace(self, kind: ObjectKind, written_object: Object) -> Object:
         """Create an object, or replace it and keep the fields that others wrote."""
         ours = written_object["metadata"]
         if "uid" not in ours:
@@ -177,8 +177,8 @@ class ClusterSink:
         )
 
 
-def _kind(version: str) -> Kind:
-    return Kind(group=GROUP, version=version, plural=_PLURAL)
+def _kind(version: str) -> ObjectKind:
+    return ObjectKind(group=GROUP, version=version, plural=_PLURAL)
 
 
 def _for_cluster(known: _Known, new: Object) -> Object:

@@ -10,7 +10,7 @@ from msgspec import Struct
 from nri_policy.foundation.cpuset import CPUSet
 from nri_policy.hardware.power import Power
 from nri_policy.settings import CPUClass
-from nri_policy.tuning.cpu_classes import Assignment, find_wishes
+from nri_policy.tuning.cpu_classes import ClassAssignment, find_wishes
 from nri_policy.tuning.items import Item, Kind
 
 
@@ -28,7 +28,7 @@ def cpu_class_reports(
     """Return what each class sets on some *cpus*, those with the same values together."""
     reports = []
     for each in classes:
-        wishes = find_wishes([Assignment(given=each, cpus=cpus, origin=each.name)], power, ())
+        wishes = find_wishes([ClassAssignment(given=each, cpus=cpus, origin=each.name)], power, ())
         values: defaultdict[int, dict[str, str]] = defaultdict(dict)
         for item, wish in wishes.items.items():
             for cpu in _cpus_of(item, power) & cpus:

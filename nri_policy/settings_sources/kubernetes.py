@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import aclosing, contextmanager
 from typing import Any
 
-from nri_policy.kube.client import NODES, Client, Kind, Object, Page, decode
+from nri_policy.kube.client import NODES, Client, Object, ObjectKind, Page, decode
 from nri_policy.kube.errors import APIError
 from nri_policy.kube.list_watch import list_and_watch
 from nri_policy.settings import API_VERSION, KIND
@@ -21,7 +21,7 @@ LABEL = "config.nri/group"  # of a Node, names its group
 # The label in older versions of nri-plugins, which still read these if the first is missing.
 _OLD_LABELS = ("group.config.nri", "resource-policy.nri.io/group")
 _GROUP, _, _VERSION = API_VERSION.partition("/")
-POLICIES = Kind(group=_GROUP, version=_VERSION, plural="topologyawarepolicies")
+POLICIES = ObjectKind(group=_GROUP, version=_VERSION, plural="topologyawarepolicies")
 _NO_KIND = f"the cluster has no {KIND}; configs/kubernetes/settings-crd.yaml defines it"
 
 

@@ -26,7 +26,7 @@ _UNCORE_STEP = 100_000  # kHz; the driver rounds down
 Frequency = str | int | None  # of a class: a symbol, kHz, or left out
 
 
-class Assignment(Struct, frozen=True, kw_only=True):
+class ClassAssignment(Struct, frozen=True, kw_only=True):
     """CPUs in a class."""
 
     given: CPUClass
@@ -44,7 +44,7 @@ class Wishes(Struct, frozen=True, kw_only=True):
 
 
 def find_wishes(
-    assignments: Collection[Assignment], power: Power, packages: Iterable[CPUSet]
+    assignments: Collection[ClassAssignment], power: Power, packages: Iterable[CPUSet]
 ) -> Wishes:
     """Return the wishes for the items of a machine. CPUs in no class have no wish."""
     collector = _WishCollector(assignments, packages)
@@ -63,7 +63,9 @@ def find_wishes(
 class _WishCollector:
     """Collects the wishes of all classes, and notes wishes that the hardware cannot fulfil."""
 
-    def __init__(self, assignments: Collection[Assignment], packages: Iterable[CPUSet]) -> None:
+    def __init__(
+        self, assignments: Collection[ClassAssignment], packages: Iterable[CPUSet]
+    ) -> None:
         self.items: dict[Item, Wish] = {}
         self.unmet: dict[str, list[str]] = {}
         self._assignments = assignments
@@ -72,11 +74,13 @@ class _WishCollector:
             for cpus in packages
         ]
 
-    def _on(self, cpus: CPUSet) -> list[Assignment]:
+    def _on(self, cpus: CPUSet) -> list[ClassAssignment]:
         """Return the assignments of some of the *cpus*."""
         return [each for each in self._assignments if not each.cpus.isdisjoint(cpus)]
 
-    def _wish(self, kind: Kind, id_: object, attribute: str, value: str, of: Assignment) -> None:
+    def _wish(
+        self, kind: Kind, id_: object, attribute: str, value: str, of: ClassAssignment
+    ) -> None:
         item = Item(kind, str(id_), attribute)
         before = self.items.get(item)
         self.items[item] = Wish(value, (*(before.origin if before else ()), of.origin))
@@ -84,7 +88,7 @@ class _WishCollector:
     def _settle(
         self,
         what: Item,
-        wished: Sequence[tuple[Assignment, str]],
+        wished: Sequence[tuple[ClassAssignment, str]],
         best: str,
         cpus: CPUSet,
     ) -> None:
@@ -132,13 +136,15 @@ class _WishCollector:
             least = min(number for _, number in preferences)
             self._settle(Item(*place, "epp"), texts, preference_of(least, policy), policy.cpus)
 
-    def _symbols(self, policy: FrequencyPolicy) -> Callable[[Assignment, Frequency], int | None]:
+    def _symbols(
+        self, policy: FrequencyPolicy
+    ) -> Callable[[ClassAssignment, Frequency], int | None]:
         """Return what makes kHz of a frequency in a class, within the range of *policy*."""
         top = max(
             (most for cpus, most in self._contests if not cpus.isdisjoint(policy.cpus)), default=0
         )
 
-        def resolve(of: Assignment, given: Frequency) -> int | None:
+        def resolve(of: ClassAssignment, given: Frequency) -> int | None:
             turbo = policy.maximum if of.given.turbo_priority == top else policy.base
             symbols = {"min": policy.minimum, "base": policy.base, "turbo": turbo}
             return _resolve(given, symbols, policy.minimum, policy.maximum)
@@ -147,16 +153,16 @@ class _WishCollector:
 
     def _range(
         self,
-        on: Sequence[Assignment],
+        on: Sequence[ClassAssignment],
         fields: Callable[[CPUClass], tuple[Frequency, Frequency]],
-        resolve: Callable[[Assignment, Frequency], int | None],
-    ) -> tuple[list[tuple[Assignment, int]], list[tuple[Assignment, int]]]:
+        resolve: Callable[[ClassAssignment, Frequency], int | None],
+    ) -> tuple[list[tuple[ClassAssignment, int]], list[tuple[ClassAssignment, int]]]:
         """Return the minima and the maxima that are wished for.
 
         If a class leaves the maximum out, no maximum is set: its original is not known here.
         """
-        low: list[tuple[Assignment, int]] = []
-        high: list[tuple[Assignment, int]] = []
+        low: list[tuple[ClassAssignment, int]] = []
+        high: list[tuple[ClassAssignment, int]] = []
         for each in on:
             minimum, maximum = (resolve(each, field) for field in fields(each.given))
             if maximum is not None:
@@ -169,8 +175,8 @@ class _WishCollector:
     def _settle_range(
         self,
         place: tuple[Kind, str],
-        low: list[tuple[Assignment, int]],
-        high: list[tuple[Assignment, int]],
+        low: list[tuple[ClassAssignment, int]],
+        high: list[tuple[ClassAssignment, int]],
         cpus: CPUSet,
     ) -> None:
         for attribute, wished in (("min_freq", low), ("max_freq", high)):
@@ -195,7 +201,7 @@ class _WishCollector:
         """Add the wishes for a die."""
         symbols = {"min": die.minimum, "base": die.maximum, "turbo": die.maximum}
 
-        def resolve(_: Assignment, given: Frequency) -> int | None:
+        def resolve(_: ClassAssignment, given: Frequency) -> int | None:
             found = _resolve(given, symbols, die.minimum, die.maximum)
             return None if found is None else found - found % _UNCORE_STEP
 

@@ -32,7 +32,7 @@ class AmountSource(StrEnum):
     ESTIMATE = "estimate"  # from cgroup settings
 
 
-class Amounts(Struct, frozen=True, kw_only=True):
+class ContainerAmounts(Struct, frozen=True, kw_only=True):
     """A container's requests and limits."""
 
     milli: int  # milli-CPU
@@ -45,7 +45,7 @@ class Amounts(Struct, frozen=True, kw_only=True):
     other_quota: str  # what another plugin made of its CPU quota, as a note; empty: nothing
 
 
-def amounts_of(container: Container, exact: Requirements | None, capacity: int) -> Amounts:
+def amounts_of(container: Container, exact: Requirements | None, capacity: int) -> ContainerAmounts:
     """Return the amounts of *container*; *exact* is from its annotation.
 
     *capacity* is the node's memory in bytes, with which the kubelet computes OOM scores.
@@ -60,7 +60,7 @@ def amounts_of(container: Container, exact: Requirements | None, capacity: int) 
         milli, limit = _request(known.cpu_request, known.cpu_limit), known.cpu_limit
         whole = not container.pod_level or milli == limit
     memory, memory_limit, pod_memory = _memory(container, known, capacity)
-    return Amounts(
+    return ContainerAmounts(
         milli=milli,
         limit=limit,
         whole=whole,

@@ -23,13 +23,13 @@ from nri_policy.cluster.workloads.kueue import (
     read_flavor,
     read_workload,
 )
-from nri_policy.kube.client import Client, Kind
+from nri_policy.kube.client import Client, ObjectKind
 from nri_policy.kube.errors import APIError
 
 log = logging.getLogger(__name__)
 
 WORKLOADS, CHECKS, FLAVORS = (
-    Kind(group=API[0], version=API[1], plural=plural)
+    ObjectKind(group=API[0], version=API[1], plural=plural)
     for plural in ("workloads", "admissionchecks", "resourceflavors")
 )
 OF_KUEUE = (WORKLOADS, CHECKS, FLAVORS)

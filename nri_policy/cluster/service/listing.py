@@ -8,19 +8,19 @@ from nri_policy.cluster.files import ClusterFiles
 from nri_policy.cluster.objects.device_claims import PLURALS
 from nri_policy.cluster.service.kueue import WORKLOADS
 from nri_policy.cluster.service.watch import PODS, ZONES
-from nri_policy.kube.client import NODES, Client, Kind
+from nri_policy.kube.client import NODES, Client, ObjectKind
 from nri_policy.kube.errors import APIError
 
-GROUPS = Kind(group="placement.nri", version="v1alpha1", plural="placementgroups")
-SETTINGS = Kind(group="config.nri", version="v1alpha1", plural="clusterplacements")
+GROUPS = ObjectKind(group="placement.nri", version="v1alpha1", plural="placementgroups")
+SETTINGS = ObjectKind(group="config.nri", version="v1alpha1", plural="clusterplacements")
 SETTINGS_NAME = "default"
-BUDGETS = Kind(group="policy", version="v1", plural="poddisruptionbudgets")
-CLASSES = Kind(group="scheduling.k8s.io", version="v1", plural="priorityclasses")
+BUDGETS = ObjectKind(group="policy", version="v1", plural="poddisruptionbudgets")
+CLASSES = ObjectKind(group="scheduling.k8s.io", version="v1", plural="priorityclasses")
 DEVICES = [
-    Kind(group="resource.k8s.io", version="v1", plural=plural) for plural in PLURALS.values()
+    ObjectKind(group="resource.k8s.io", version="v1", plural=plural) for plural in PLURALS.values()
 ]
 _TOPOLOGIES = [
-    Kind(group="kueue.x-k8s.io", version=version, plural="topologies")
+    ObjectKind(group="kueue.x-k8s.io", version=version, plural="topologies")
     for version in ("v1beta2", "v1beta1")
 ]
 _OF_GROUPS = [("groups", [GROUPS]), ("topologies", _TOPOLOGIES), ("workloads", [WORKLOADS])]

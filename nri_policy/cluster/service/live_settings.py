@@ -27,15 +27,15 @@ from nri_policy.cluster.objects.settings import (
     with_topologies,
 )
 from nri_policy.foundation.backoff import backoff
-from nri_policy.kube.client import Client, Kind
+from nri_policy.kube.client import Client, ObjectKind
 from nri_policy.kube.errors import APIError
 from nri_policy.settings import SettingsError
 from nri_policy.settings_sources.settings_file import WatchedFile
 
 log = logging.getLogger(__name__)
 
-PLACEMENTS = Kind(group="config.nri", version="v1alpha1", plural="clusterplacements")
-TOPOLOGIES = Kind(group="kueue.x-k8s.io", version="v1beta2", plural="topologies")
+PLACEMENTS = ObjectKind(group="config.nri", version="v1alpha1", plural="clusterplacements")
+TOPOLOGIES = ObjectKind(group="kueue.x-k8s.io", version="v1beta2", plural="topologies")
 NAME = "default"  # of the object that counts
 _BACKOFF = partial(backoff, least=1.0, most=60.0)
 

@@ -29,15 +29,15 @@ from nri_policy.cluster.workloads.job_sets import read_led_workers
 from nri_policy.cluster.workloads.membership import POD_GROUP_API, read_job, read_pod_group
 from nri_policy.cluster.workloads.replica_kinds import FOLLOWED, read_owner
 from nri_policy.cluster.zones.zone import read_zones
-from nri_policy.kube.client import NODES, Kind, decode
+from nri_policy.kube.client import NODES, ObjectKind, decode
 
-BUDGETS = Kind(group="policy", plural="poddisruptionbudgets")
-JOBS = Kind(group="batch", plural="jobs")
-GROUPS = Kind(group="placement.nri", version="v1alpha1", plural="placementgroups")
-POD_GROUPS = Kind(group=POD_GROUP_API[0], version=POD_GROUP_API[1], plural="podgroups")
-LEADER_WORKERS = Kind(group="leaderworkerset.x-k8s.io", plural="leaderworkersets")
+BUDGETS = ObjectKind(group="policy", plural="poddisruptionbudgets")
+JOBS = ObjectKind(group="batch", plural="jobs")
+GROUPS = ObjectKind(group="placement.nri", version="v1alpha1", plural="placementgroups")
+POD_GROUPS = ObjectKind(group=POD_GROUP_API[0], version=POD_GROUP_API[1], plural="podgroups")
+LEADER_WORKERS = ObjectKind(group="leaderworkerset.x-k8s.io", plural="leaderworkersets")
 _OWNERS = {
-    kind: Kind(group=group, version=version, plural=plural)
+    kind: ObjectKind(group=group, version=version, plural=plural)
     for (api, kind), plural in FOLLOWED.items()
     for group, version in [api.split("/")]
 }
@@ -203,7 +203,7 @@ def _of_groups(controller: Controller) -> list[WatchedKind]:
     ]
 
 
-def _owners(controller: Controller, name: str, kind: Kind) -> WatchedKind:
+def _owners(controller: Controller, name: str, kind: ObjectKind) -> WatchedKind:
     return WatchedKind(
         kind=kind,
         take=lambda item: controller.set_owner(read_owner(decode(item), name, "")),

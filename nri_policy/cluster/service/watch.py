@@ -18,14 +18,16 @@ from msgspec import Raw, Struct
 from nri_policy.cluster.objects.document import DocumentError, convert
 from nri_policy.cluster.objects.metadata import Key
 from nri_policy.foundation.backoff import backoff
-from nri_policy.kube.client import Client, Kind, Page
+from nri_policy.kube.client import Client, ObjectKind, Page
 from nri_policy.kube.errors import APIError
 from nri_policy.kube.list_watch import list_and_watch
 
 log = logging.getLogger(__name__)
 
-PODS = Kind(plural="pods")
-ZONES = Kind(group="topology.node.k8s.io", version="v1alpha2", plural="noderesourcetopologies")
+PODS = ObjectKind(plural="pods")
+ZONES = ObjectKind(
+    group="topology.node.k8s.io", version="v1alpha2", plural="noderesourcetopologies"
+)
 STALE_SECONDS = 30.0  # that a kind may not be followed before nothing is answered from it
 OPTIONAL_SECONDS = 60.0  # until a kind that the cluster did not have is asked for again
 _BACKOFF = partial(backoff, least=0.2, most=10.0)
@@ -34,7 +36,7 @@ _BACKOFF = partial(backoff, least=0.2, most=10.0)
 class WatchedKind(Struct, frozen=True):
     """A kind of objects, and the functions that take and remove one."""
 
-    kind: Kind
+    kind: ObjectKind
     take: Callable[[Raw], None]  # one came or changed; DocumentError if it makes no sense
     remove: Callable[[Key], None]  # one went
     known: Callable[[], Collection[Key]]  # those that were taken
@@ -65,7 +67,7 @@ class Watch:
         self._lost: dict[str, tuple[float, str]] = {}  # kind -> since when it is not followed, why
         self._failures: Counter[str] = Counter()
 
-    def problem(self, *kinds: Kind) -> str:
+    def problem(self, *kinds: ObjectKind) -> str:
         """Return what of *kinds* is missing or too old to be used; nothing if all is well."""
         names = [kind.plural for kind in kinds]
         texts = [f"{name} are not listed yet" for name in names if name not in self._listed]

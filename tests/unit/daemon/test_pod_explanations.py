@@ -27,7 +27,7 @@ from nri_policy.daemon.pod_explanations import (
 from nri_policy.engine.event import PodStopped, Reconfigured
 from nri_policy.engine.grant import Decision
 from nri_policy.foundation.clock import Clock
-from nri_policy.kube.client import Client, Kind, Object
+from nri_policy.kube.client import Client, Object, ObjectKind
 from nri_policy.kube.errors import APIError
 from nri_policy.kube.why import WHY
 from tests.support import nodes
@@ -46,7 +46,7 @@ class Cluster(Client):
 
     async def merge(
         self,
-        kind: Kind,
+        kind: ObjectKind,
         name: str,
         patch: Object,
         *,

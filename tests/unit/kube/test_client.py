@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from nri_policy.kube.client import NODES, Client, Kind, decode
+from nri_policy.kube.client import NODES, Client, ObjectKind, decode
 from nri_policy.kube.connection import access
 from nri_policy.kube.errors import APIError
 from tests.support.apiserver import Answer, APIServer
@@ -141,7 +141,7 @@ async def test_two_first_requests_share_one_connection(tmp_path: Path) -> None:
 
 
 def test_names_in_paths_are_quoted() -> None:
-    kind = Kind(group="a.b", version="v2", plural="things")
+    kind = ObjectKind(group="a.b", version="v2", plural="things")
     assert kind.path("x/../y", namespace="n", part="status") == (
         "apis/a.b/v2/namespaces/n/things/x%2F..%2Fy/status"
     )

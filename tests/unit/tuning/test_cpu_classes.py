@@ -13,7 +13,7 @@ from nri_policy.hardware.discovery import discover
 from nri_policy.hardware.power import Power, power_of
 from nri_policy.hardware.synthetic import write
 from nri_policy.settings import CPUClass
-from nri_policy.tuning.cpu_classes import Assignment, Wishes, find_faults, find_wishes
+from nri_policy.tuning.cpu_classes import ClassAssignment, Wishes, find_faults, find_wishes
 from nri_policy.tuning.items import check
 from tests.support import nodes
 from tests.support.fake_cpus import HYBRID, FakeCPUs, two_kinds
@@ -38,7 +38,7 @@ def cpu_class(name: str, **fields: Any) -> CPUClass:
 def wish(power: Power, packages: list[str], **of: tuple[str, dict[str, Any]]) -> Wishes:
     """Return the wishes of classes by name: their CPUs and fields."""
     assignments = [
-        Assignment(given=cpu_class(name, **fields), cpus=CPUSet.parse(cpus), origin=name)
+        ClassAssignment(given=cpu_class(name, **fields), cpus=CPUSet.parse(cpus), origin=name)
         for name, (cpus, fields) in of.items()
     ]
     wishes = find_wishes(assignments, power, map(CPUSet.parse, packages))

@@ -15,7 +15,7 @@ from nri_policy.cluster.objects.document import DocumentError
 from nri_policy.cluster.service import sources
 from nri_policy.cluster.service.sources import GROUPS
 from nri_policy.cluster.service.writer import Writer
-from nri_policy.kube.client import Client, Kind, Listing
+from nri_policy.kube.client import Client, Listing, ObjectKind
 from nri_policy.kube.errors import APIError
 from tests.support.placement_world import Object, Play
 
@@ -30,7 +30,7 @@ class Answering:
     async def merge(self, *_args: Any, **_kwargs: Any) -> Object:
         raise APIError("as the test wants it", code=self.code)
 
-    async def list(self, kind: Kind) -> Listing:
+    async def list(self, kind: ObjectKind) -> Listing:
         assert kind.plural == "placementgroups"
         if self.code:
             raise APIError("as the test wants it", code=self.code)
@@ -159,7 +159,7 @@ class Keeping:
     def __init__(self) -> None:
         self.made: list[Object] = []
 
-    async def create(self, _kind: Kind, item: Object, *, namespace: str) -> None:
+    async def create(self, _kind: ObjectKind, item: Object, *, namespace: str) -> None:
         assert item["metadata"]["namespace"] == namespace
         self.made.append(item)
 
