@@ -26,6 +26,7 @@ from nri_policy.cluster.objects.pod import read_pod
 from nri_policy.cluster.objects.settings import Extender
 from nri_policy.cluster.view import Cluster
 from nri_policy.cluster.zones.zone import read_zones
+from nri_policy.foundation.clock import Clock
 from tests.support.burst import ALLOCATABLE, BurstNode, BurstPod, bursts, daemons
 
 BURSTS, PODS, SEEDS = 10, 140, 2
@@ -55,9 +56,9 @@ class BurstCluster:
         self.zone: dict[str, str] = {}  # by pod that we bound
         self.cluster = Cluster()
         view = self.cluster.view
-        self.zones = LiveZones(Extender(choose=choose), view, lambda: self.now)
+        self.zones = LiveZones(Extender(choose=choose), view, Clock(now=lambda: self.now))
         self.cluster.follow(self.zones)
-        self.verbs = Verbs(self.zones, ServiceSpread(view, lambda: self.now))
+        self.verbs = Verbs(self.zones, ServiceSpread(view, Clock(now=lambda: self.now)))
         self.nodes = {f"n{at:02}": BurstNode(f"n{at:02}") for at in range(count)}
         self.left = dict.fromkeys(self.nodes, ALLOCATABLE)  # milli-CPU, as kube-scheduler counts
         self.pods: dict[str, BurstPod] = {}

@@ -26,6 +26,7 @@ from nri_policy.cluster.objects.settings import Extender
 from nri_policy.cluster.service.server import Handlers, Listen, server
 from nri_policy.cluster.view import Cluster
 from nri_policy.cluster.zones.zone import NodeZones, Zone, read_zones
+from nri_policy.foundation.clock import SYSTEM_CLOCK
 from nri_policy.foundation.units import BILLIONTHS
 from tests.property import test_numa_fit
 from tests.support import numa_fit_twin
@@ -119,7 +120,7 @@ def kernel() -> None:
 def preemption() -> None:
     """Nodes whose victims are of two zones, so that two others have to leave each of them."""
     cluster, pods = Cluster(), NodePods()
-    zones = LiveZones(Extender(), cluster.view, time.monotonic)
+    zones = LiveZones(Extender(), cluster.view, SYSTEM_CLOCK)
     cluster.follow(zones)
     proposed = {}
     for name in (f"n{at}" for at in range(CANDIDATES)):
@@ -158,7 +159,7 @@ def guaranteed(name: str, cpu: int) -> Object:
 
 def over_http() -> None:
     cluster = Cluster()
-    zones = LiveZones(Extender(), cluster.view, time.monotonic)
+    zones = LiveZones(Extender(), cluster.view, SYSTEM_CLOCK)
     cluster.follow(zones)
     for at in range(NODES):
         node = {
@@ -167,7 +168,7 @@ def over_http() -> None:
         }
         cluster.set_node(read_node(node, ""))
         cluster.set_zones(zones_of(at))
-    verbs = Verbs(zones, ServiceSpread(cluster.view, time.monotonic))
+    verbs = Verbs(zones, ServiceSpread(cluster.view, SYSTEM_CLOCK))
 
     async def answer(body: bytes) -> bytes:
         return verbs.filter(body)

@@ -36,6 +36,7 @@ from nri_policy.cluster.service.service import Service
 from nri_policy.cluster.service.sources import OF_GROUPS
 from nri_policy.cluster.view import Cluster
 from nri_policy.cluster.workloads.membership import read_job
+from nri_policy.foundation.clock import SYSTEM_CLOCK
 from nri_policy.kube.client import Client
 from nri_policy.kube.connection import access
 from tests.support.cluster_api import ClusterAPI
@@ -72,7 +73,7 @@ def pod(of: str, index: int, *, at: str = "", level: str = "zone") -> Object:
     }
 
 
-class Clock:
+class CPUTimes:
     """CPU seconds by name."""
 
     def __init__(self) -> None:
@@ -85,20 +86,20 @@ class Clock:
         self.seconds[name] = self.seconds.get(name, 0.0) + time.process_time() - began
 
 
-def place(jobs: int, pods: int) -> Clock:
+def place(jobs: int, pods: int) -> CPUTimes:
     """Take Jobs and their pods in, place them, and let them go; writes are done at once."""
     nodes = Cluster()
-    zones = LiveZones(cluster.SETTINGS.extender, nodes.view, time.monotonic)
-    controller = Controller(cluster.SETTINGS, nodes.view, time.monotonic, zones)
+    zones = LiveZones(cluster.SETTINGS.extender, nodes.view, SYSTEM_CLOCK)
+    controller = Controller(cluster.SETTINGS, nodes.view, SYSTEM_CLOCK, zones)
     nodes.follow(zones, controller)
     for node in cluster.nodes(NODES):
         nodes.set_node(node)
     controller.engine.tree("default")
     items = {f"j{n}-{at}": pod(f"j{n}", at) for n in range(jobs) for at in range(pods)}
-    clock, revision, placed, gone = Clock(), 1, 0, 0
+    times, revision, placed, gone = CPUTimes(), 1, 0, 0
     for number in range(jobs):
         controller.set_job(read_job(job(f"j{number}", pods), ""))
-    with clock.timed("pods read"):
+    with times.timed("pods read"):
         for item in items.values():
             controller.set_pod(read_pod(item, ""))
     groups: dict[str, Object] = {}
@@ -107,7 +108,7 @@ def place(jobs: int, pods: int) -> Clock:
         writes = controller.step()
         kinds = {type(each).__name__ for each in writes} - {"Notice"}
         name = " and ".join(sorted(kinds)) or "nothing"
-        clock.seconds[name] = clock.seconds.get(name, 0.0) + time.process_time() - before
+        times.seconds[name] = times.seconds.get(name, 0.0) + time.process_time() - before
         if not (writes or controller.busy):
             break
         for write in writes:
@@ -115,7 +116,7 @@ def place(jobs: int, pods: int) -> Clock:
             if isinstance(write, Notice):
                 continue
             assert not isinstance(write, FailPod | DeletePod), "no node fails"
-            with clock.timed("patches"):
+            with times.timed("patches"):
                 made = write.object() if isinstance(write, CreateGroup) else write.patch()
             if isinstance(write, OpenGate):
                 item = items[write.opening.pod.name]
@@ -123,17 +124,17 @@ def place(jobs: int, pods: int) -> Clock:
                 item["spec"] |= {"nodeSelector": made["spec"]["nodeSelector"]}
                 item["spec"]["schedulingGates"] = []
                 gone += 1
-                with clock.timed("pods read again"):
+                with times.timed("pods read again"):
                     controller.set_pod(read_pod(item, ""))
                 continue
             key = write.group.name
             groups[key] = groups.get(key, {}) | made if isinstance(write, WriteStatus) else made
             groups[key]["metadata"] = {"name": key, "namespace": "default"}
             placed += isinstance(write, WriteStatus)
-            with clock.timed("groups read"):
+            with times.timed("groups read"):
                 controller.set_group(read_group(groups[key]), str(revision))
     assert (placed, gone) == (jobs, jobs * pods), (placed, gone)
-    return clock
+    return times
 
 
 def serve(path: Path, ready: Any) -> None:
@@ -226,10 +227,10 @@ def main() -> None:
         pstats.Stats(profile).sort_stats("cumulative").print_stats(45)
         return
     for jobs, pods in ((1_000, 64), (1, 10_000)):
-        clock = place(jobs, pods)
-        total = sum(clock.seconds.values())
+        times = place(jobs, pods)
+        total = sum(times.seconds.values())
         print(f"{jobs} groups of {pods} pods: {jobs * pods / total:.0f} pods/s, {total:.2f} s")
-        for name, seconds in clock.seconds.items():
+        for name, seconds in times.seconds.items():
             print(f"  {name:20} {seconds * 1e3:8.0f} ms")
     with tempfile.TemporaryDirectory() as folder:
         context = multiprocessing.get_context("spawn")

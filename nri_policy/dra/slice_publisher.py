@@ -24,7 +24,7 @@ from nri_policy.dra.cpu_devices import Published, published
 from nri_policy.dra.resource_slice import dropped, faults, slice_name, slice_of, values_in
 from nri_policy.dra.slices import MAX_REFUSALS, SLICES
 from nri_policy.foundation.backoff import backoff
-from nri_policy.foundation.clock import Clock
+from nri_policy.foundation.clock import SYSTEM_CLOCK, Clock
 from nri_policy.foundation.mismatch import JSON_ERRORS
 from nri_policy.kube.client import NODES, Client, Object, Page
 from nri_policy.kube.errors import APIError
@@ -68,7 +68,7 @@ class SlicePublisher:
         *,
         name: str,
         wanted: Callable[[], bool],
-        clock: Clock | None = None,
+        clock: Clock = SYSTEM_CLOCK,
         delay: Callable[[int], float] = _BACKOFF,
         count: Callable[[str], None] = lambda _result: None,
     ) -> None:
@@ -82,7 +82,7 @@ class SlicePublisher:
         self._client = client
         self._name = name
         self._wanted = wanted
-        self._clock = clock or Clock()
+        self._clock = clock
         self._delay = delay
         self._count = count
         self._changed = asyncio.Event()
@@ -239,9 +239,7 @@ class SlicePublisher:
         while True:
             await self._kept.wait()
             try:
-                events = list_and_watch(
-                    self._client, SLICES, fields=fields, sleep=self._clock.sleep
-                )
+                events = list_and_watch(self._client, SLICES, fields=fields, clock=self._clock)
                 async with aclosing(events):
                     async for event in events:
                         failures = 0

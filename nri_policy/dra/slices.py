@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable
+from collections.abc import Callable
 from contextlib import aclosing
 from functools import partial
 from http.client import FORBIDDEN, NOT_FOUND
@@ -18,6 +18,7 @@ from msgspec import Raw
 
 from nri_policy.dra.objects import DeviceLocation, ObjectError, ResourceSlice, read_name, read_slice
 from nri_policy.foundation.backoff import backoff
+from nri_policy.foundation.clock import SYSTEM_CLOCK, Clock
 from nri_policy.kube.client import Client, ObjectKind, Page
 from nri_policy.kube.errors import APIError
 from nri_policy.kube.list_watch import list_and_watch
@@ -39,7 +40,7 @@ class Slices:
         client: Client,
         node: str,
         *,
-        sleep: Callable[[float], Awaitable[None]] = asyncio.sleep,
+        clock: Clock = SYSTEM_CLOCK,
         delay: Callable[[int], float] = _DELAY,
     ) -> None:
         """Take the node's name, and the pause after n failures."""
@@ -47,7 +48,7 @@ class Slices:
         self.available = False  # whether we may read slices; False: not known either
         self._client = client
         self._node = node
-        self._sleep = sleep
+        self._clock = clock
         self._delay = delay
         self._slices: dict[str, ResourceSlice] = {}  # by name
         self._failures = 0  # in a row
@@ -77,7 +78,7 @@ class Slices:
                     await self._follow()
                 except APIError as error:
                     pause = self._fail(error)
-            await self._sleep(pause)
+            await self._clock.sleep(pause)
 
     def _fail(self, error: APIError) -> float:
         """Record the failure of a watch; return the seconds until the next try.
@@ -97,7 +98,7 @@ class Slices:
     async def _follow(self) -> None:
         listed: dict[str, ResourceSlice] = {}
         fields = f"spec.nodeName={self._node}"
-        events = list_and_watch(self._client, SLICES, fields=fields, sleep=self._sleep)
+        events = list_and_watch(self._client, SLICES, fields=fields, clock=self._clock)
         async with aclosing(events):
             async for event in events:
                 match event:

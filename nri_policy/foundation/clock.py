@@ -1,4 +1,4 @@
-"""Time as the sessions see it, for a test to replace as a whole."""
+"""The clock: the only source of time for all that waits or looks at it. Tests replace it."""
 
 from __future__ import annotations
 
@@ -13,9 +13,10 @@ from msgspec import Struct
 
 
 class Clock(Struct, frozen=True, kw_only=True):
-    """A monotonic reading and a sleep of the same time, in seconds."""
+    """A monotonic reading, a sleep of the same time, and the date, in seconds."""
 
     now: Callable[[], float] = time.monotonic
+    date: Callable[[], float] = time.time  # since the epoch; it may be set back
     sleep: Callable[[float], Awaitable[None]] = asyncio.sleep
 
     def until_tick(self, period: float) -> float:
@@ -41,3 +42,6 @@ class Clock(Struct, frozen=True, kw_only=True):
     def call_later(self, seconds: float, callback: Callable[[], None]) -> Callable[[], None]:
         """Have *callback* called after *seconds*; return what takes that back."""
         return asyncio.get_running_loop().call_later(seconds, callback).cancel
+
+
+SYSTEM_CLOCK = Clock()

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-import asyncio
-from collections.abc import AsyncGenerator, Awaitable, Callable
+from collections.abc import AsyncGenerator
 from contextlib import aclosing
 from http.client import GONE
 
 import msgspec
 from msgspec import Raw, Struct
 
+from nri_policy.foundation.clock import SYSTEM_CLOCK, Clock
 from nri_policy.foundation.mismatch import JSON_ERRORS
 from nri_policy.kube.client import Client, ObjectKind, Page
 from nri_policy.kube.errors import APIError
@@ -31,7 +31,7 @@ async def list_and_watch(
     *,
     namespace: str = "",
     fields: str = "",
-    sleep: Callable[[float], Awaitable[None]] = asyncio.sleep,
+    clock: Clock = SYSTEM_CLOCK,
 ) -> AsyncGenerator[Page | tuple[str, Raw]]:
     """Yield all objects of a kind, or those that *fields* select, by pages; then each change.
 
@@ -57,7 +57,7 @@ async def list_and_watch(
                 if error.code != GONE:
                     raise
                 revision = None
-            await sleep(_PAUSE)
+            await clock.sleep(_PAUSE)
 
 
 def _revision(found: Raw) -> str:

@@ -258,7 +258,7 @@ async def test_a_node_is_ready_with_its_daemon_marked_without_it_and_ready_again
             clock=Clock(now=clock),
         )
 
-    first, health = readiness(), NodeHealth(service, lambda: True, clock)
+    first, health = readiness(), NodeHealth(service, lambda: True, Clock(now=clock))
     await first.step()
     assert nodes.taints("node-a") == [OTHER, OURS]
     assert nodes.condition("node-a")["status"] == "False"

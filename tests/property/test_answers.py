@@ -26,6 +26,7 @@ from nri_policy.cluster.requests.group import read_group, write_status
 from nri_policy.cluster.requests.request import units
 from nri_policy.cluster.service.queries import answer_explain, answer_place
 from nri_policy.cluster.snapshot import ClusterSnapshot, read_snapshot
+from nri_policy.foundation.clock import Clock
 from tests.property.seeds import seeds
 from tests.unit.cluster.written import HOSTNAME, amounts, group, node, settings
 
@@ -165,7 +166,7 @@ class Asked:
     def service(self) -> tuple[Engine, LiveZones]:
         """The engine and the zones of a service that has followed this cluster."""
         here = cluster_of(self.snapshot)
-        zones = LiveZones(self.using.extender, here.view, lambda: 0.0)
+        zones = LiveZones(self.using.extender, here.view, Clock(now=lambda: 0.0))
         for pod in self.snapshot.pods:
             zones.set_pod(pod)
         engine = Engine(self.using, here.view, partial(ZoneLimits, lambda: zones))
@@ -178,7 +179,7 @@ class Asked:
         It binds those that do, the largest come first.
         """
         engine, zones = self.service()
-        verbs = Verbs(zones, ServiceSpread(engine.view, lambda: 0.0))
+        verbs = Verbs(zones, ServiceSpread(engine.view, Clock(now=lambda: 0.0)))
         specs = {each["name"]: each["template"]["spec"] for each in asked["spec"]["podSets"]}
         pods = [
             (name, host)

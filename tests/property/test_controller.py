@@ -14,6 +14,7 @@ from nri_policy.cluster.groups.controller import Controller
 from nri_policy.cluster.groups.members import Members
 from nri_policy.cluster.groups.table import GroupTable
 from nri_policy.cluster.groups.writes import CreateGroup, OpenGate, WriteStatus
+from nri_policy.foundation.clock import Clock
 from tests.property.seeds import seeds
 from tests.support.placement_world import Play, RefusedError
 from tests.unit.cluster.written import HOSTNAME
@@ -21,7 +22,7 @@ from tests.unit.cluster.written import HOSTNAME
 
 def check_indexes(controller: Controller) -> None:
     """Each index follows from the records of groups, or of pods, alone."""
-    groups, members = GroupTable(), Members(lambda: 0.0)
+    groups, members = GroupTable(), Members(Clock(now=lambda: 0.0))
     for key, each in controller.groups.records.items():
         groups.put(key, each)
     assert vars(groups) == vars(controller.groups)

@@ -12,6 +12,7 @@ from nri_policy.cluster.objects.settings import Extender
 from nri_policy.cluster.view import Cluster
 from nri_policy.cluster.zones.numa_request import numa_request
 from nri_policy.cluster.zones.zone import NodeZones, Zone
+from nri_policy.foundation.clock import Clock
 from nri_policy.foundation.units import BILLIONTHS
 from nri_policy.native._numa_fit import FITS
 from tests.property.seeds import seeds
@@ -67,7 +68,7 @@ def test_they_are_as_many_as_if_tried(seed: int) -> None:
     found, request = report(draw), numa_request(spec(draw), strict=draw.random() < 0.5)
     allocatable = {"cpu": 1, "memory": 1, "pods": 110, "example.com/gpu": 1}
     cluster = Cluster([ClusterNode(name="n", labels={}, allocatable=allocatable)], [found])
-    zones = LiveZones(Extender(), cluster.view, lambda: 0.0)
+    zones = LiveZones(Extender(), cluster.view, Clock(now=lambda: 0.0))
     if zones.verdict("n", request) != FITS:
         return
     number = count_equal(found, request)

@@ -17,6 +17,7 @@ from nri_policy.cluster.objects.settings import ClusterSettings
 from nri_policy.cluster.requests.group import read_group
 from nri_policy.cluster.view import Cluster
 from nri_policy.cluster.workloads.membership import Membership
+from nri_policy.foundation.clock import Clock
 from tests.property.seeds import seeds
 from tests.unit.cluster.written import HOSTNAME, Object, group, node, pod_set, pod_spec
 
@@ -32,8 +33,8 @@ class Pods:
         self.chance = random.Random(seed)
         cluster = Cluster(read_node(node(name), "") for name in PLACES)
         engine = Engine(ClusterSettings(), cluster.view)
-        self.known = known = Members(lambda: 0.0)
-        self.changes = PodChanges(engine, known, PlacedPods(engine, known), lambda: 0.0)
+        self.known = known = Members(Clock(now=lambda: 0.0))
+        self.changes = PodChanges(engine, known, PlacedPods(engine, known), Clock(now=lambda: 0.0))
         domains = [{"values": [host], "count": count} for host, count in PLACES.items()]
         status = {"assignments": [{"podSet": "main", "levels": [HOSTNAME], "domains": domains}]}
         self.group = read_group(group(pod_set(6), status=status))

@@ -14,6 +14,7 @@ from nri_policy.cluster.objects.pod import Pod, read_pod
 from nri_policy.cluster.objects.settings import ClusterSettings
 from nri_policy.cluster.requests.group import PlacementGroup, read_group
 from nri_policy.cluster.view import Cluster
+from nri_policy.foundation.clock import Clock
 from tests.property.seeds import seeds
 from tests.unit.cluster.written import HOSTNAME, group, node, pod_set, pod_spec
 
@@ -30,7 +31,7 @@ class Events:
         self.now = 0.0
         self.cluster = Cluster()
         self.engine = Engine(ClusterSettings(), self.cluster.view)
-        self.room = PromisedRoom(self.cluster.view, lambda: self.now)
+        self.room = PromisedRoom(self.cluster.view, Clock(now=lambda: self.now))
         self.engine.on_group = self.room.set_group
         self.cluster.follow(self.engine, self.room)
         self.pods: dict[str, Pod] = {}
@@ -173,5 +174,5 @@ def test_what_is_promised_is_what_counting_it_anew_gives(seed: int) -> None:
         events.engine.remove_group("default", name)
     for at in range(4):
         events.room.withdraw(("default", f"q{at}"))
-    left = [value for name, value in vars(events.room).items() if name not in ("_view", "_now")]
+    left = [value for name, value in vars(events.room).items() if name not in ("_view", "_clock")]
     assert not any(left), "nothing is kept of what is gone"

@@ -21,6 +21,7 @@ from nri_policy.cluster.objects.pod import Pod, read_pod
 from nri_policy.cluster.objects.settings import Extender
 from nri_policy.cluster.view import Cluster
 from nri_policy.cluster.zones.zone import read_zones
+from nri_policy.foundation.clock import Clock
 from tests.support.burst import MACHINE, BurstNode, BurstPod, daemons
 
 
@@ -62,7 +63,7 @@ class Life:
         self.numbers = itertools.count()  # of pods
         self.node = BurstNode("n", machine.hardware)
         self.cluster = Cluster()
-        self.zones = LiveZones(Extender(choose=True), self.cluster.view, lambda: 0.0)
+        self.zones = LiveZones(Extender(choose=True), self.cluster.view, Clock(now=lambda: 0.0))
         self.cluster.follow(self.zones)
         self.left = machine.milli  # as kube-scheduler counts
         self.zone: dict[str, str] = {}  # where each pod was sent

@@ -15,6 +15,7 @@ from tempfile import TemporaryDirectory
 from nri_policy.cluster.objects.settings import ClusterSettings, read_settings
 from nri_policy.cluster.service.service import Service
 from nri_policy.cluster.service.sources import OF_GROUPS
+from nri_policy.foundation.clock import Clock
 from nri_policy.kube.client import Client
 from nri_policy.kube.connection import access
 from tests.property.seeds import seeds
@@ -33,12 +34,11 @@ class Replica:
         connect = access(api.kubeconfig)
         assert connect is not None
         self.client = Client(connect)
-        self.service = Service(using, self.client, now=now, groups=True)
+        clock = Clock(now=now, sleep=lambda seconds: asyncio.sleep(min(seconds, 0.01)))
+        self.service = Service(using, self.client, clock=clock, groups=True)
         assert self.service.writer is not None
         self.writer = self.service.writer
-        self.writer._sleep = lambda _seconds: asyncio.sleep(0.01)
         self.service.watch._delay = lambda _failures: 0.01
-        self.service.watch._sleep = lambda seconds: asyncio.sleep(min(seconds, 0.01))
         self._task = asyncio.create_task(self.service.run())
 
     async def die(self) -> None:

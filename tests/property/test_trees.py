@@ -18,6 +18,7 @@ from nri_policy.cluster.objects.settings import ClusterSettings, Topology
 from nri_policy.cluster.requests.group import PlacementGroup, PlacementRequest, PodSet, Slice
 from nri_policy.cluster.view import Cluster
 from nri_policy.cluster.zones.zone import NodeZones, Zone
+from nri_policy.foundation.clock import Clock
 from nri_policy.foundation.units import BILLIONTHS
 from tests.property.seeds import seeds
 
@@ -105,7 +106,7 @@ class Events:
 
 
 def engine_in(cluster: Cluster) -> tuple[Engine, LiveZones]:
-    zones = LiveZones(SETTINGS.extender, cluster.view, lambda: 0.0)
+    zones = LiveZones(SETTINGS.extender, cluster.view, Clock(now=lambda: 0.0))
     cluster.follow(zones)
     return Engine(SETTINGS, cluster.view, partial(ZoneLimits, lambda: zones)), zones
 

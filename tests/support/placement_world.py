@@ -29,6 +29,7 @@ from nri_policy.cluster.view import Cluster
 from nri_policy.cluster.workloads.job_sets import read_led_workers
 from nri_policy.cluster.workloads.membership import read_job, read_pod_group
 from nri_policy.cluster.workloads.replica_kinds import read_owner
+from nri_policy.foundation.clock import Clock
 from tests.unit.cluster.written import HOSTNAME, node, pod_spec, settings
 
 GATE = "placement.nri/group"
@@ -248,13 +249,13 @@ class Play:
     def begin(self) -> None:
         """Begin anew, from what is there: kinds are listed in any order."""
         self.cluster = Cluster()
-        self.zones = LiveZones(self.settings.extender, self.cluster.view, lambda: self.now)
+        clock = Clock(now=lambda: self.now, date=lambda: DATE + self.now + self.away)
+        self.zones = LiveZones(self.settings.extender, self.cluster.view, clock)
         self.controller = Controller(
             self.settings,
             self.cluster.view,
-            lambda: self.now,
+            clock,
             self.zones,
-            lambda: DATE + self.now + self.away,
             is_contested=lambda _key: self.contested,
         )
         self.cluster.follow(self.zones, self.controller)

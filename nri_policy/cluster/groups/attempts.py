@@ -6,7 +6,7 @@ attempt is promised in the engine at once, and written.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Generator, Iterator, Sequence
+from collections.abc import Generator, Iterator, Sequence
 from datetime import datetime
 from math import inf
 
@@ -39,6 +39,7 @@ from nri_policy.cluster.requests.group import (
     PlacementGroup,
     hosts_of,
 )
+from nri_policy.foundation.clock import Clock
 from nri_policy.foundation.units import format_time
 from nri_policy.foundation.wording import counted
 
@@ -48,7 +49,7 @@ class PlacementAttempts:
 
     def __init__(  # noqa: PLR0913 - keywords: what it is given to work with
         self,
-        now: Callable[[], float],
+        clock: Clock,
         *,
         engine: Engine,
         zones: LiveZones,
@@ -56,13 +57,14 @@ class PlacementAttempts:
         members: Members,
         placed_pods: PlacedPods,
         changes: PodChanges,
-        date: Callable[[], float],
     ) -> None:
         self.waiting = WaitingGroups(engine, groups)
         self.queue = self.waiting.queue
         self.statistics = GroupStatistics()
-        self._now = now
-        self._epoch = now() - date()  # the time by our own clock when the epoch of dates began
+        self._clock = clock
+        self._epoch = (
+            clock.now() - clock.date()
+        )  # the time by our own clock when the epoch of dates began
         self._engine = engine
         self._zones = zones
         self._freed = 0  # promises that had ended when groups were tried last
@@ -70,7 +72,7 @@ class PlacementAttempts:
         self._members = members
         self._placed_pods = placed_pods
         self._changes = changes
-        self._crashes: RecentFailures[Key] = RecentFailures(now)
+        self._crashes: RecentFailures[Key] = RecentFailures(clock)
         self._left = -inf  # when a pod of a group without places was gone
 
     def see_pod(self, pod: Pod, group: Key | None, *, ends: bool) -> None:
@@ -90,7 +92,7 @@ class PlacementAttempts:
         """Note when the last pods of groups without places were deleted."""
         known = None if group is None else self._engine.groups.get(group)
         if known is not None and not known.status.assignments:
-            self._left = self._now()
+            self._left = self._clock.now()
 
     def enqueue(self, group: PlacementGroup, since: float, created: str = "") -> None:
         """Have a group wait in the queue, with the holds that its status tells of."""
@@ -110,14 +112,14 @@ class PlacementAttempts:
     def restore(self, group: PlacementGroup) -> None:
         """Take in the hosts that the status of a group says are set aside for it."""
         hold = group.status.hold or HoldStatus()
-        since = self._moment(hold.since, self._now())
+        since = self._moment(hold.since, self._clock.now())
         key = (group.namespace, group.name)
         self.waiting.restore(key, tuple(group.status.reserved), since)
 
     def _with_hold(self, key: Key, status: GroupStatus) -> GroupStatus:
         """Return a status of a group of the queue with its holds, which another leader goes by."""
         held, (ended, until) = self._groups.holding.get(key), self.queue.pauses(key)
-        pauses, hold = until > self._now(), None
+        pauses, hold = until > self._clock.now(), None
         if held is not None or ended or pauses:
             hold = HoldStatus(
                 since="" if held is None else self._date(held.since),
@@ -138,7 +140,7 @@ class PlacementAttempts:
 
     def hold(self) -> None:
         """See anew for which groups hosts are set aside."""
-        self.waiting.hold(self._now(), lambda key: self._groups.object(key).group)
+        self.waiting.hold(self._clock.now(), lambda key: self._groups.object(key).group)
 
     def begin_step(self) -> None:
         """Requeue groups if promised places in zones became free."""
@@ -165,7 +167,7 @@ class PlacementAttempts:
         except DocumentError as error:
             status, hopeless = GroupStatus(state="Unplaceable", message=str(error)), True
         if status.assignments:
-            self.statistics.count_placement(self.queue.seconds_waited(key, self._now()))
+            self.statistics.count_placement(self.queue.seconds_waited(key, self._clock.now()))
             self.queue.remove(key)
             placed = with_status(seen.group, status)
             self._engine.set_group(placed)
@@ -187,7 +189,7 @@ class PlacementAttempts:
     def _grow(self, key: Key, seen: SeenGroup) -> Iterator[Write]:
         """Try to find places for the pods that a group has more; the others stay."""
         group = seen.group
-        if self._changes.under_way(key) or self._groups[key].is_busy(self._now()):
+        if self._changes.under_way(key) or self._groups[key].is_busy(self._clock.now()):
             return
         more = self._placed_pods.missing_places(key, group, owned=bool(seen.owners))
         try:
@@ -195,7 +197,7 @@ class PlacementAttempts:
         except DocumentError as error:
             found = GroupStatus(state="Unplaceable", message=str(error))
         if found.assignments:
-            self.statistics.count_placement(self.queue.seconds_waited(key, self._now()))
+            self.statistics.count_placement(self.queue.seconds_waited(key, self._clock.now()))
             self.queue.remove(key)
             self._groups.say(key, "")
             given_back = max(0, group.status.given_back - sum(more.values()))
@@ -237,7 +239,7 @@ class PlacementAttempts:
             hold=found.hold,
             conditions=found.conditions,
         )
-        if status != group.status and not self._groups[key].is_busy(self._now()):
+        if status != group.status and not self._groups[key].is_busy(self._clock.now()):
             yield WriteStatus(with_status(group, status), seen.revision)
         if self._groups.say(key, found.message):
             yield Notice(key, found.state, found.message)
@@ -255,7 +257,7 @@ class PlacementAttempts:
         """
         found = victims(self._engine, group) or []
         keys = [(each.namespace, each.name) for each in found]
-        now = self._now()
+        now = self._clock.now()
         if any(self._groups[key].is_busy(now) or self._changes.under_way(key) for key in keys):
             return False
         if keys:
@@ -287,7 +289,7 @@ class PlacementAttempts:
 
     def _waits_for_reports(self, status: GroupStatus) -> bool:
         """Whether only zones refuse a group, of which nodes may still report pods that went."""
-        return bool(status.conditions) and self._now() < self._left + REPORT_SECONDS
+        return bool(status.conditions) and self._clock.now() < self._left + REPORT_SECONDS
 
     def move(
         self, seen: SeenGroup, unbound: Sequence[UnboundPod], condition: Condition
@@ -339,7 +341,7 @@ class PlacementAttempts:
             return  # a pod may be on its way to a place that the group would not have any more
         degraded = replace(group.status, state="Degraded", unhealthy_nodes=unhealthy, conditions=[])
         if key not in self.queue:
-            self.enqueue(group, self._now())
+            self.enqueue(group, self._clock.now())
         try:
             found = self.waiting.place(key, with_status(group, degraded))
         except DocumentError as error:
@@ -363,7 +365,7 @@ class PlacementAttempts:
             status = replace(degraded, message=message, conditions=found.conditions)
             status = self._with_hold(key, status)
             reason = "Degraded"
-        if status != group.status and not self._groups[key].is_busy(self._now()):
+        if status != group.status and not self._groups[key].is_busy(self._clock.now()):
             changed = with_status(group, status)
             self._engine.set_group(changed)
             self._placed_pods.recount(key, changed)  # pods on failed hosts stay until they are gone

@@ -20,7 +20,6 @@ again later. The others go on.
 from __future__ import annotations
 
 import logging
-import time
 from collections.abc import Callable, Iterator
 from functools import partial
 from math import inf
@@ -65,6 +64,7 @@ from nri_policy.cluster.workloads.kueue import GROUP_PREFIX
 from nri_policy.cluster.workloads.membership import Job, PodGroup
 from nri_policy.cluster.workloads.replica_kinds import ReplicaOwner
 from nri_policy.cluster.zones.zone import NodeZones
+from nri_policy.foundation.clock import Clock
 
 log = logging.getLogger(__name__)
 
@@ -76,42 +76,39 @@ _INTERNAL_ERROR = "InternalError"  # the condition of a group that could not be 
 class Controller:
     """Groups, their pods, and what is under way."""
 
-    def __init__(  # noqa: PLR0913 - what it is given to work with
+    def __init__(
         self,
         settings: ClusterSettings,
         view: ClusterView,
-        now: Callable[[], float],
+        clock: Clock,
         zones: LiveZones,
-        date: Callable[[], float] = time.time,
         *,
         is_contested: Callable[[Key], bool] = lambda _key: False,
     ) -> None:
         """Place groups on the nodes of *view*, and in their *zones*.
 
         Gates stay closed while the places of a group *are contested* by pods on their way.
-        *date* is the time of the world, in seconds since the epoch: another leader reads it.
         """
         self.engine = Engine(settings, view, partial(ZoneLimits, lambda: zones))
-        self.members = Members(now)
+        self.members = Members(clock)
         self._placed_pods = PlacedPods(self.engine, self.members)
-        self._changes = PodChanges(self.engine, self.members, self._placed_pods, now)
-        self._now = now
-        self._failures = Failures(self.engine, now)
+        self._changes = PodChanges(self.engine, self.members, self._placed_pods, clock)
+        self._clock = clock
+        self._failures = Failures(self.engine, clock)
         self.groups = GroupTable()
         self.errors = 0  # of ours, each of which stopped some of the work
         self.attempts = PlacementAttempts(
-            now,
+            clock,
             engine=self.engine,
             zones=zones,
             groups=self.groups,
             members=self.members,
             placed_pods=self._placed_pods,
             changes=self._changes,
-            date=date,
         )
         self.queue = self.attempts.queue
         self._view = View(
-            now=now,
+            clock=clock,
             engine=self.engine,
             members=self.members,
             groups=self.groups,
@@ -281,7 +278,7 @@ class Controller:
             record = self.groups[group]
             back_off = record.back_off
             if reason:
-                back_off = back_off.after_failure(self._now(), reason, wait)
+                back_off = back_off.after_failure(self._clock.now(), reason, wait)
             self.groups.update(group, write=None, unanswered=False, back_off=back_off)
             if record.seen is not None:
                 self.engine.set_group(record.seen.group)
@@ -305,7 +302,7 @@ class Controller:
         elif isinstance(write, GroupWrite):
             group = (write.group.namespace, write.group.name)
             record = self.groups[group]
-            back_off = record.back_off.after_failure(self._now(), wait=wait)
+            back_off = record.back_off.after_failure(self._clock.now(), wait=wait)
             self.groups.update(group, unanswered=write is record.write, back_off=back_off)
         else:
             self.note_failure(write, "no answer", wait)
@@ -313,7 +310,7 @@ class Controller:
     def _back_off_pod(self, group: Key, key: Key, text: str = "", wait: float = 0.0) -> bool:
         """Leave a pod alone whose write failed; return whether the reason is news."""
         before = self.members.state(key).back_off
-        back_off = before.after_failure(self._now(), text, wait)
+        back_off = before.after_failure(self._clock.now(), text, wait)
         self.members.update(key, back_off=back_off)
         self.groups.look_again(group, back_off.until)
         return before.text != back_off.text
@@ -355,7 +352,7 @@ class Controller:
         """
         self.attempts.begin_step()
         writes, self._notices = self._notices, []
-        now = self._now()
+        now = self._clock.now()
         for key in [key for key in self.groups.unanswered if not self.groups[key].pauses(now)]:
             if (write := self.groups[key].write) is not None:
                 writes.append(write)
@@ -368,7 +365,7 @@ class Controller:
             self._counted[key] = None
         if not self._dirty:  # count all groups before any gets other places
             for key in self._slice(self._counted):
-                if self.groups[key].error.until <= self._now():
+                if self.groups[key].error.until <= self._clock.now():
                     writes += self._guard(key, reconcile(key, self._view))
         if self.busy:
             return writes
@@ -425,7 +422,7 @@ class Controller:
         self.queue.remove(key)
         record = self.groups[key]
         seen = record.seen
-        if seen is not None and not record.is_busy(self._now()):
+        if seen is not None and not record.is_busy(self._clock.now()):
             self.engine.set_group(seen.group)  # undo the unwritten promise
             condition = Condition(type=_INTERNAL_ERROR, reason=name, message=str(error))
             status = replace(seen.group.status, message=text, conditions=[condition])
@@ -437,7 +434,7 @@ class Controller:
 
     def _back_off(self, key: Key, text: str = "") -> None:
         """Leave a group alone for a while after an error of ours."""
-        error = self.groups[key].error.after_failure(self._now(), text)
+        error = self.groups[key].error.after_failure(self._clock.now(), text)
         self.groups.update(key, error=error)
         self.groups.look_again(key, error.until)
 

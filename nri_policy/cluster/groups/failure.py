@@ -12,12 +12,13 @@ wrong. A host that has failed is failed until its node is in order again.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator
 from math import inf
 
 from nri_policy.cluster.engine.engine import Engine
 from nri_policy.cluster.objects.matching import Toleration
 from nri_policy.cluster.objects.node import HOSTNAME, ClusterNode, Taint
+from nri_policy.foundation.clock import Clock
 
 FIXED_SECONDS = 30.0
 
@@ -25,10 +26,10 @@ FIXED_SECONDS = 30.0
 class Failures:
     """Since when something is wrong with the hosts of a cluster, by their names as labels."""
 
-    def __init__(self, engine: Engine, now: Callable[[], float]) -> None:
+    def __init__(self, engine: Engine, clock: Clock) -> None:
         """Judge the nodes of *engine* by its settings."""
         self._engine = engine
-        self._now = now
+        self._clock = clock
         self._since: dict[str, dict[Taint | None, float]] = {}  # by host; None: it is not ready
 
     def change_node(self, old: ClusterNode | None, new: ClusterNode | None) -> list[str]:
@@ -41,7 +42,7 @@ class Failures:
             if node is not None:
                 wrong = [each for each in node.taints if each.effect != "PreferNoSchedule"]
                 wrong += [None] * (not node.ready)
-            after = {each: before.get(each, self._now()) for each in wrong}
+            after = {each: before.get(each, self._clock.now()) for each in wrong}
             if after:
                 self._since[host] = after
             labels = [None if each is None else each.labels for each in (old, new)]
@@ -75,7 +76,7 @@ class Failures:
         found, again = [], inf
         for host in sorted({*hosts}):
             at = self._fails_at(host, tolerations, host in busy)
-            if at <= self._now() or (at < inf and host in known):
+            if at <= self._clock.now() or (at < inf and host in known):
                 found.append(host)
             else:
                 again = min(again, at)

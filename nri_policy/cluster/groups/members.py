@@ -8,7 +8,7 @@ sense is in no group.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Collection, Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from typing import Any, TypeVar
 
 from msgspec import Struct
@@ -32,6 +32,7 @@ from nri_policy.cluster.workloads.membership import (
     owning_job,
 )
 from nri_policy.cluster.workloads.replica_kinds import ReplicaOwner, followed_owner
+from nri_policy.foundation.clock import Clock
 from nri_policy.foundation.wording import quoted
 
 Of = TypeVar("Of")
@@ -50,14 +51,14 @@ class Joined(Struct, frozen=True, gc=False):
 class Members:
     """Pods, and indexes of them; only `_put` replaces a record, and only it changes these."""
 
-    def __init__(self, now: Callable[[], float]) -> None:
+    def __init__(self, clock: Clock) -> None:
         # pods by group
         self.opening: dict[Key, dict[Key, None]] = {}  # about to be let go
         self.unanswered: dict[Key, dict[Key, None]] = {}  # their write is repeated
         self.elsewhere: dict[Key, dict[Key, None]] = {}  # bound where their group has no place
         self.leaving: dict[Key, dict[Key, None]] = {}  # bound, and about to end
         self.latest = ""  # when the last pod was created: the time of the cluster, at least
-        self._now = now
+        self._clock = clock
         self._jobs: dict[Key, Job] = {}
         self._jobs_by_uid: dict[str, Key] = {}
         self._exclusive_jobs: dict[Key, set[str]] = {}  # that are groups, by JobSet
@@ -271,7 +272,7 @@ class Members:
         if state.write is not None and pod_of(state.write).revision != pod.revision:
             changed = {"write": None, "unanswered": False, "back_off": NO_FAILURE}
         if is_unbound(pod):
-            changed["unbound"] = state.unbound or (self._now(), pod.unschedulable)
+            changed["unbound"] = state.unbound or (self._clock.now(), pod.unschedulable)
         elif state.unbound is not None:
             changed["unbound"] = None
         if state.elsewhere and old is not None and _group_of(old) != _group_of(new):

@@ -6,7 +6,7 @@ A pod whose change failed is left alone for a while.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Collection, Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 
 from msgspec.structs import replace
 
@@ -27,6 +27,7 @@ from nri_policy.cluster.groups.writes import (
 from nri_policy.cluster.objects.metadata import Key
 from nri_policy.cluster.objects.node import HOSTNAME
 from nri_policy.cluster.requests.group import GROUP_LABEL, PlacementGroup, hosts_of
+from nri_policy.foundation.clock import Clock
 from nri_policy.foundation.wording import quoted
 
 
@@ -34,12 +35,12 @@ class PodChanges:
     """Pending writes of pods."""
 
     def __init__(
-        self, engine: Engine, members: Members, placed_pods: PlacedPods, now: Callable[[], float]
+        self, engine: Engine, members: Members, placed_pods: PlacedPods, clock: Clock
     ) -> None:
         self._engine = engine
         self._members = members
         self._placed_pods = placed_pods
-        self._now = now
+        self._clock = clock
 
     @property
     def gate(self) -> str:
@@ -51,7 +52,7 @@ class PodChanges:
         return group in self._members.opening
 
     def _may_ask(self, key: Key) -> bool:
-        return self._members.state(key).may_change(self._now())
+        return self._members.state(key).may_change(self._clock.now())
 
     def open(
         self, group: PlacementGroup, members: Sequence[Member], closed: Collection[str]
@@ -64,7 +65,7 @@ class PodChanges:
         """
         for key in sorted(self._members.unanswered.get((group.namespace, group.name), ())):
             state = self._members.state(key)
-            if state.write is not None and state.back_off.until <= self._now():
+            if state.write is not None and state.back_off.until <= self._clock.now():
                 yield state.write
         members = [
             each

@@ -53,13 +53,14 @@ from nri_policy.cluster.requests.group import (
     hosts_of,
     places_by_pod_set,
 )
+from nri_policy.foundation.clock import Clock
 from nri_policy.foundation.wording import counted
 
 
 class View(Struct, frozen=True):
     """What the writes of a group follow from."""
 
-    now: Callable[[], float]
+    clock: Clock
     engine: Engine
     members: Members
     groups: GroupTable
@@ -75,7 +76,7 @@ def reconcile(key: Key, view: View) -> Iterator[Write]:
     record = view.groups[key]
     seen = record.seen
     members = view.members.live(key)
-    if record.is_busy(view.now()):
+    if record.is_busy(view.clock.now()):
         return
     if seen is None:
         if _is_any_gated(view, members):
@@ -188,7 +189,7 @@ def _put(view: View, key: Key, group: PlacementGroup, members: list[Member]) -> 
     """Have a group wait in the queue, from when the last of its pods was created."""
     if key not in view.attempts.queue:
         created = max((each.pod.created for each in members), default="")
-        since = view.now() - seconds_between(created, view.members.latest)
+        since = view.clock.now() - seconds_between(created, view.members.latest)
         view.attempts.enqueue(group, since, created)
 
 
@@ -235,12 +236,12 @@ def _keep(view: View, seen: SeenGroup, members: list[Member]) -> Iterator[Write]
             yield from _grow(view, seen, members, lacking)
         else:
             view.attempts.queue.remove(key)
-        if not view.groups[key].is_busy(view.now()):
+        if not view.groups[key].is_busy(view.clock.now()):
             conditions = yield from _move_unbound(view, seen, members)
             yield from _run(view, seen, lacking, conditions)
     if view.engine.groups[key] is group:  # else it has other places soon
         if _is_any_gated(view, members) and view.is_contested(key):
-            view.groups.look_again(key, view.now())  # in the next step: pods have news
+            view.groups.look_again(key, view.clock.now())  # in the next step: pods have news
         else:
             yield from view.changes.open(group, _members_to_serve(view, seen), unhealthy)
 
@@ -309,7 +310,7 @@ def _move_unbound(
 ) -> Generator[Write, None, list[Condition]]:
     """Move pods that kube-scheduler does not bind; return the conditions to report."""
     key = (seen.group.namespace, seen.group.name)
-    unbound, again = find_overdue(view.members.records(members), view.now())
+    unbound, again = find_overdue(view.members.records(members), view.clock.now())
     if again < inf:
         view.groups.look_again(key, again)
     if not unbound:
@@ -346,7 +347,7 @@ def _run(
         hold=group.status.hold if lacking else None,
         conditions=conditions,
     )
-    if status != group.status and not view.groups[key].is_busy(view.now()):
+    if status != group.status and not view.groups[key].is_busy(view.clock.now()):
         yield WriteStatus(with_status(group, status), seen.revision)
         if group.status.unhealthy_nodes:
             yield Notice(key, "Healthy", "")

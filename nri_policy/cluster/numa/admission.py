@@ -22,8 +22,6 @@ It does no I/O. What it wants written is refused if the object has changed meanw
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable
-from datetime import UTC, datetime
 
 from msgspec import Struct
 
@@ -36,6 +34,8 @@ from nri_policy.cluster.workloads.kueue import (
     Object,
     ResourceFlavor,
 )
+from nri_policy.foundation.clock import SYSTEM_CLOCK, Clock
+from nri_policy.foundation.units import format_time
 
 log = logging.getLogger(__name__)
 
@@ -83,8 +83,7 @@ class NumaAdmission:
     def __init__(
         self,
         zones: LiveZones,
-        *,
-        date: Callable[[], datetime] = lambda: datetime.now(UTC),
+        clock: Clock = SYSTEM_CLOCK,
     ) -> None:
         self.places = WorkloadPlaces(zones)
         self.workloads: dict[Key, KueueWorkload] = {}
@@ -92,7 +91,7 @@ class NumaAdmission:
         self.flavors: dict[str, ResourceFlavor] = {}
         self.errors = 0  # of ours, each about one Workload
         self._zones = zones
-        self._date = date
+        self._clock = clock
         self._dirty: dict[Key, None] = {}  # Workloads to look at
         self._asked: dict[Key, str] = {}  # the revision that a write rests on, by object
 
@@ -256,4 +255,4 @@ class NumaAdmission:
         return tuple(found)
 
     def _now(self) -> str:
-        return self._date().strftime("%Y-%m-%dT%H:%M:%SZ")
+        return format_time(self._clock.date())

@@ -30,6 +30,7 @@ from nri_policy.cluster.zones.numa_node import aligns_pods, policy_of
 from nri_policy.cluster.zones.numa_request import NumaRequest
 from nri_policy.cluster.zones.reported_pods import lists_pods
 from nri_policy.cluster.zones.zone import NodeZones
+from nri_policy.foundation.clock import Clock
 from nri_policy.native._numa_fit import FITS
 
 MAX_REQUESTS = 8  # of which is known how many pods each host takes
@@ -303,7 +304,7 @@ class HostZones:
         view = self._view
         zones = {name: view.zones[name].without_usage() for name in names if name in view.zones}
         own = ClusterView({name: view.nodes[name] for name in names}, zones, view.stale)
-        return LiveZones(self._zones().fits.settings, own, lambda: 0.0)
+        return LiveZones(self._zones().fits.settings, own, Clock(now=lambda: 0.0))
 
     def _book(
         self, zones: LiveZones, nodes: Sequence[str], pods: Sequence[PodsOnHost]

@@ -17,7 +17,7 @@ It does no I/O; the clock is the caller's.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from types import MappingProxyType
 
 from msgspec import Struct
@@ -31,6 +31,7 @@ from nri_policy.cluster.requests.group import GROUP_LABEL, PlacementGroup
 from nri_policy.cluster.view import ClusterView
 from nri_policy.cluster.workloads.kueue import assigned_group
 from nri_policy.cluster.zones.zone import NodeZones
+from nri_policy.foundation.clock import Clock
 
 REASON = "promised to placement groups"  # of a rejected node, in metrics
 
@@ -50,9 +51,9 @@ class _LetThrough(Struct, frozen=True, gc=False):
 class PromisedRoom:
     """Empty places of groups by node, the use of nodes, and the pods that were let through."""
 
-    def __init__(self, view: ClusterView, now: Callable[[], float]) -> None:
+    def __init__(self, view: ClusterView, clock: Clock) -> None:
         self._view = view
-        self._now = now
+        self._clock = clock
         self._pods: dict[Key, _BoundPod] = {}
         self._used: dict[str, Amounts] = {}  # by node, by all bound pods
         self._groups: dict[Key, PlacementGroup] = {}  # that have places
@@ -158,7 +159,7 @@ class PromisedRoom:
         nodes = frozenset(names)
         if nodes and _group_of(pod) not in self._groups:
             amounts = with_place(pod.spec.effective())
-            self._let_through[key] = _LetThrough(nodes, amounts, self._now() + CHOSEN_SECONDS)
+            self._let_through[key] = _LetThrough(nodes, amounts, self._clock.now() + CHOSEN_SECONDS)
             for node in self._promised.keys() & nodes:
                 _add(self._taken, node, amounts, 1)
 
@@ -189,7 +190,7 @@ class PromisedRoom:
 
     def expire(self) -> None:
         """Forget pods that were let through and not bound since; the oldest come first."""
-        now = self._now()
+        now = self._clock.now()
         while self._let_through:
             key, oldest = next(iter(self._let_through.items()))
             if oldest.until > now:

@@ -25,7 +25,7 @@ one, which are promised to others.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from types import MappingProxyType
 
@@ -48,6 +48,7 @@ from nri_policy.cluster.zones.reported_pods import (
     zones_by_pod,
 )
 from nri_policy.cluster.zones.zone import NodeZones
+from nri_policy.foundation.clock import Clock
 from nri_policy.native._numa_fit import CONTAINER, FITS, SIDECAR
 from nri_policy.native._numa_node import NumaNode
 
@@ -85,14 +86,14 @@ class Promise:
 class LiveZones:
     """What the filter and the score see: zones as reported, less what is promised."""
 
-    def __init__(self, settings: Extender, view: ClusterView, now: Callable[[], float]) -> None:
+    def __init__(self, settings: Extender, view: ClusterView, clock: Clock) -> None:
         self.fits = NumaFit(settings)
         self.view = view
         self.promises: dict[Key, Promise] = {}
         self._promised: dict[str, dict[Key, Promise]] = {}  # the same by node
         self.ended: Counter[str] = Counter()  # promises, by why they ended
         self._ignored: dict[str, Counter[str]] = {}
-        self._now = now
+        self._clock = clock
         self._reported: dict[str, NumaNode] = {}
         self._bound: dict[str, dict[Key, BoundPod]] = {}  # by node
         self._node_of: dict[Key, str] = {}
@@ -135,7 +136,7 @@ class LiveZones:
             self._end(promise, "bound elsewhere")
             promise = None
         if promise is not None:
-            promise.bound, promise.since = True, self._now()
+            promise.bound, promise.since = True, self._clock.now()
         elif pod.phase != "Running" or self._lacks(pod.node, key):
             self._make(key, pod.node, self._request(bound), zone, bound=True)
         self._confirm(pod.node)
@@ -197,7 +198,7 @@ class LiveZones:
         view = self.view
         zones = {name: view.zones[name] for name in nodes if name in view.zones}
         own = ClusterView({name: view.nodes[name] for name in nodes}, zones, view.stale)
-        made = LiveZones(self.fits.settings, ClusterView(), self._now)
+        made = LiveZones(self.fits.settings, ClusterView(), self._clock)
         made.view, made.fits.reader = own, self.fits.reader
         for name in nodes:
             gone = {(pod.namespace, pod.name): pod for pod in ended.get(name, ())}
@@ -265,7 +266,7 @@ class LiveZones:
 
     def expire(self) -> None:
         """End the promises whose time has come."""
-        now = self._now()
+        now = self._clock.now()
         if now < self._next:
             return
         for promise in [*self.promises.values()]:
@@ -296,7 +297,7 @@ class LiveZones:
         made.sort(key=lambda promise: promise.since)
         found = reported(report, self._bound.get(node, {}), [promise.pod for promise in made])
         if found is None:
-            late = self._now() - REPORT_SECONDS
+            late = self._clock.now() - REPORT_SECONDS
             found = [promise.pod for promise in made if fresh and promise.since <= late]
         for pod in found:
             self._end(self.promises[pod], "reported")
@@ -311,7 +312,7 @@ class LiveZones:
         bound: bool,
         kept: bool = False,
     ) -> None:
-        promise = Promise(key, node, request, zone, self._now(), bound, kept)
+        promise = Promise(key, node, request, zone, self._clock.now(), bound, kept)
         if not self._takes(node, request, zone):
             return
         self.promises[key] = self._promised.setdefault(node, {})[key] = promise

@@ -20,6 +20,7 @@ from nri_policy.cluster.objects.settings import ClusterSettings
 from nri_policy.cluster.snapshot import ClusterSnapshot
 from nri_policy.cluster.view import Cluster
 from nri_policy.cluster.zones.numa_node import zone_name
+from nri_policy.foundation.clock import Clock
 from nri_policy.native._numa_fit import NO_ZONE
 
 
@@ -53,7 +54,7 @@ def live_zones(snapshot: ClusterSnapshot, settings: ClusterSettings) -> LiveZone
     them.
     """
     cluster = Cluster(snapshot.nodes)
-    zones = LiveZones(settings.extender, cluster.view, lambda: 0.0)
+    zones = LiveZones(settings.extender, cluster.view, Clock(now=lambda: 0.0))
     cluster.follow(zones)
     for pod in snapshot.pods:
         if pod.node in cluster.view.nodes:

@@ -13,7 +13,7 @@ PROMISE_SECONDS pass: no host gets more pods of a service than allowed.
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from fractions import Fraction
 from typing import Generic, TypeVar
 
@@ -24,6 +24,7 @@ from nri_policy.cluster.requests.annotations import MAX_PER_HOST, SPREAD_OVER, r
 from nri_policy.cluster.requests.group import GROUP_LABEL, PlacementRequest
 from nri_policy.cluster.requests.spread_preferences import Preference, read_preferences
 from nri_policy.cluster.view import ClusterView
+from nri_policy.foundation.clock import Clock
 
 PROMISE_SECONDS = 30.0
 FAILURE_SECONDS = 300.0  # for which a failure counts
@@ -38,13 +39,13 @@ Service = tuple[str, str, str]  # namespace, kind and name
 class RecentFailures(Generic[Of]):
     """Pods that failed in the last minutes, by node: those of a group, or of a service."""
 
-    def __init__(self, now: Callable[[], float]) -> None:
-        self._now = now
+    def __init__(self, clock: Clock) -> None:
+        self._clock = clock
         self._times: defaultdict[Of, list[tuple[float, str]]] = defaultdict(list)
 
     def add(self, whose: Of, node: str) -> None:
         """Take in that a pod failed."""
-        now = self._now()
+        now = self._clock.now()
         for each in [
             each for each, at in self._times.items() if at[-1][0] <= now - FAILURE_SECONDS
         ]:
@@ -53,21 +54,21 @@ class RecentFailures(Generic[Of]):
 
     def of(self, whose: Of) -> Counter[str]:
         """Return the pods that failed recently, by node."""
-        since = self._now() - FAILURE_SECONDS
+        since = self._clock.now() - FAILURE_SECONDS
         return Counter(node for at, node in self._times.get(whose, ()) if at > since)
 
 
 class ServiceSpread:
     """Where the pods of services run that ask to be spread."""
 
-    def __init__(self, view: ClusterView, now: Callable[[], float]) -> None:
+    def __init__(self, view: ClusterView, clock: Clock) -> None:
         self._view = view
         self._every: Counter[str] = Counter()  # pods by node
         self._at: dict[Key, tuple[str, Service | None]] = {}  # by pod
         self._own: defaultdict[Service, Counter[str]] = defaultdict(Counter)  # by node
-        self._failures: RecentFailures[Service] = RecentFailures(now)
+        self._failures: RecentFailures[Service] = RecentFailures(clock)
         self._promised: dict[Key, float] = {}  # pods that are not bound yet, until when they count
-        self._now = now
+        self._clock = clock
 
     def set_pod(self, pod: Pod) -> None:
         """Take in that a pod came or changed."""
@@ -103,7 +104,7 @@ class ServiceSpread:
         if _request(pod) is not None:
             self.withdraw(pod.namespace, pod.name)
             self._count(pod, node, _service(pod))
-            self._promised[pod.namespace, pod.name] = self._now() + PROMISE_SECONDS
+            self._promised[pod.namespace, pod.name] = self._clock.now() + PROMISE_SECONDS
 
     def withdraw(self, namespace: str, name: str) -> None:
         """Take back what was promised to a pod, if it is not bound."""
@@ -112,7 +113,7 @@ class ServiceSpread:
 
     def expire(self) -> None:
         """Take back the promises whose time is over."""
-        now = self._now()
+        now = self._clock.now()
         for key in [key for key, until in self._promised.items() if until <= now]:
             self.remove_pod(*key)
 

@@ -23,6 +23,7 @@ from nri_policy.cluster.workloads.kueue import (
     read_flavor,
     read_workload,
 )
+from nri_policy.foundation.clock import Clock
 from nri_policy.kube.client import Client, ObjectKind
 from nri_policy.kube.errors import APIError
 
@@ -89,7 +90,7 @@ class AdmissionWriter:
         client: Client,
         admission: NumaAdmission,
         may_write: Callable[[], bool],
-        now: Callable[[], float],
+        clock: Clock,
     ) -> None:
         self.answers: dict[str, int] = {"Ready": 0, "Retry": 0, "Rejected": 0}
         self._client = client
@@ -97,7 +98,7 @@ class AdmissionWriter:
         self._may_write = may_write
         self._woken = asyncio.Event()
         self._leads = False
-        self._now = now
+        self._clock = clock
         self._back_offs: dict[Key, BackOff] = {}  # those whose latest writes failed
         self._refused: dict[Key, WriteCheck | WriteActive] = {}  # that wait for their pause's end
 
@@ -114,7 +115,7 @@ class AdmissionWriter:
                 if not self._leads:
                     self._admission.begin()
                     self._leads = True
-                now = self._now()
+                now = self._clock.now()
                 for key in [*self._refused]:
                     if self._back_offs.get(key, NO_FAILURE).until > now:
                         continue
@@ -136,7 +137,7 @@ class AdmissionWriter:
                 self._admission.note_failure(write)
                 return
             back_off = self._back_offs.get(write.key, NO_FAILURE)
-            self._back_offs[write.key] = back_off.after_failure(self._now(), wait=error.wait)
+            self._back_offs[write.key] = back_off.after_failure(self._clock.now(), wait=error.wait)
             self._refused[write.key] = write
             log.warning("admission-not-written", extra={"reason": str(error)})
         else:

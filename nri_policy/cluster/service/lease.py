@@ -8,9 +8,7 @@ begin yet: `leading` is a matter of time, not of news.
 
 from __future__ import annotations
 
-import asyncio
 import logging
-from collections.abc import Awaitable, Callable
 from contextlib import suppress
 from datetime import UTC, datetime
 from http.client import CONFLICT, NOT_FOUND
@@ -18,6 +16,7 @@ from typing import Any
 
 from msgspec import Struct
 
+from nri_policy.foundation.clock import SYSTEM_CLOCK, Clock
 from nri_policy.kube.client import LEASES, Client
 from nri_policy.kube.errors import APIError
 
@@ -45,25 +44,20 @@ class Lease:
         self,
         client: Client,
         name: LeaseName,
-        now: Callable[[], float],
-        *,
-        sleep: Callable[[float], Awaitable[None]] = asyncio.sleep,
-        clock: Callable[[], datetime] = lambda: datetime.now(UTC),
+        clock: Clock = SYSTEM_CLOCK,
     ) -> None:
         self._client = client
         self._name = name
-        self._now = now
-        self._sleep = sleep
         self._clock = clock
-        self._until = now()  # we lead until then
+        self._until = clock.now()  # we lead until then
         self._seen = ""  # the resourceVersion that was read last, and when it was read first
-        self._seen_at = now()
+        self._seen_at = clock.now()
         self._problem = "the lease is not read yet"
 
     @property
     def leading(self) -> bool:
         """Whether we lead, now."""
-        return self._now() < self._until
+        return self._clock.now() < self._until
 
     def problem(self) -> str:
         """Return why we do not lead; nothing if we do."""
@@ -78,11 +72,11 @@ class Lease:
                 if error.code != CONFLICT:  # somebody else was faster: next time we see who
                     self._problem = f"the lease cannot be renewed: {error}"
                     log.warning("lease-not-renewed", extra={"reason": str(error)})
-            await self._sleep(RETRY)
+            await self._clock.sleep(RETRY)
 
     async def take(self) -> None:
         """Take the Lease, or renew it, unless somebody else has it; raises APIError."""
-        began, led = self._now(), self.leading
+        began, led = self._clock.now(), self.leading
         try:
             found = await self._client.get(LEASES, self._name.name, namespace=self._name.namespace)
         except APIError as error:
@@ -108,7 +102,7 @@ class Lease:
         """Let the Lease go at once, if we have it: another replica need not wait for its end."""
         if not self.leading:
             return
-        self._until = self._now()
+        self._until = self._clock.now()
         with suppress(APIError):
             found = await self._client.get(LEASES, self._name.name, namespace=self._name.namespace)
             if (found.get("spec") or {}).get("holderIdentity") == self._name.identity:
@@ -118,14 +112,14 @@ class Lease:
         """Whether the Lease is ours, or nobody's."""
         spec, revision = found.get("spec") or {}, found["metadata"]["resourceVersion"]
         if revision != self._seen:
-            self._seen, self._seen_at = revision, self._now()
+            self._seen, self._seen_at = revision, self._clock.now()
         holder = spec.get("holderIdentity") or ""
         if holder in ("", self._name.identity):
             return True
-        self._until = self._now()
+        self._until = self._clock.now()
         self._problem = f"{holder} leads"
         lasts = spec.get("leaseDurationSeconds") or LASTS
-        return self._now() >= self._seen_at + lasts
+        return self._clock.now() >= self._seen_at + lasts
 
     async def _write(self, found: Object, spec: Object) -> None:
         """Write the Lease, unless somebody else did since it was *found*."""
@@ -136,13 +130,13 @@ class Lease:
         await self._client.merge(LEASES, self._name.name, patch, namespace=self._name.namespace)
 
     def _spec(self, old: Object) -> Object:
-        time = self._clock().strftime("%Y-%m-%dT%H:%M:%S.%fZ")
+        now = datetime.fromtimestamp(self._clock.date(), UTC).strftime("%Y-%m-%dT%H:%M:%S.%fZ")
         spec: Object = {
             "holderIdentity": self._name.identity,
             "leaseDurationSeconds": LASTS,
-            "renewTime": time,
+            "renewTime": now,
         }
         if old.get("holderIdentity") != self._name.identity:
-            spec["acquireTime"] = time
+            spec["acquireTime"] = now
             spec["leaseTransitions"] = (old.get("leaseTransitions") or 0) + bool(old)
         return spec

@@ -7,10 +7,8 @@ said, in the object's status too, and the settings before stay in force.
 
 from __future__ import annotations
 
-import asyncio
 import logging
-from collections.abc import Awaitable, Callable, Collection
-from datetime import UTC, datetime
+from collections.abc import Callable, Collection
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -27,6 +25,8 @@ from nri_policy.cluster.objects.settings import (
     with_topologies,
 )
 from nri_policy.foundation.backoff import backoff
+from nri_policy.foundation.clock import SYSTEM_CLOCK, Clock
+from nri_policy.foundation.units import format_time
 from nri_policy.kube.client import Client, ObjectKind
 from nri_policy.kube.errors import APIError
 from nri_policy.settings import SettingsError
@@ -38,8 +38,6 @@ PLACEMENTS = ObjectKind(group="config.nri", version="v1alpha1", plural="clusterp
 TOPOLOGIES = ObjectKind(group="kueue.x-k8s.io", version="v1beta2", plural="topologies")
 NAME = "default"  # of the object that counts
 _BACKOFF = partial(backoff, least=1.0, most=60.0)
-
-_now = partial(datetime.now, UTC)
 
 Object = dict[str, Any]
 
@@ -63,9 +61,7 @@ class LiveSettings:
         given: ClusterSettings,
         file: PlacementFile | None,
         changed: Callable[[ClusterSettings], None],
-        wall: Callable[[], datetime] = _now,
-        *,
-        sleep: Callable[[float], Awaitable[None]] = asyncio.sleep,
+        clock: Clock = SYSTEM_CLOCK,
     ) -> None:
         """Begin with these settings, from a *file* or not; pass later ones to *changed*."""
         self.current = given
@@ -73,8 +69,7 @@ class LiveSettings:
         self._given = given
         self._file = file
         self._changed = changed
-        self._wall = wall
-        self._sleep = sleep
+        self._clock = clock
         self._object: ClusterSettings | None = None
         self._objects: set[str] = set()
         self._topologies: dict[str, Topology] = {}
@@ -150,7 +145,7 @@ class LiveSettings:
                         log.warning("status-not-written", extra={"reason": str(error)})
                 else:
                     self._written, failures = status, 0
-            await self._sleep(_BACKOFF(failures))
+            await self._clock.sleep(_BACKOFF(failures))
 
     def _settle(self, origin: str) -> None:
         """Have what counts now in force."""
@@ -178,4 +173,4 @@ class LiveSettings:
         if all(found.get(key) == value for key, value in status.items()):
             self._status = self._written = found
         elif any(self._status.get(key) != value for key, value in status.items()):
-            self._status = status | {"timestamp": self._wall().strftime("%Y-%m-%dT%H:%M:%SZ")}
+            self._status = status | {"timestamp": format_time(self._clock.date())}

@@ -18,15 +18,14 @@ was there, and that this replica ran. A missed renewal may be our own failure, s
 
 from __future__ import annotations
 
-import asyncio
 import logging
-import time
-from collections.abc import Awaitable, Callable
+from collections.abc import Callable
 from http.client import NOT_FOUND
 from typing import NoReturn
 
 from msgspec import Struct
 
+from nri_policy.foundation.clock import Clock
 from nri_policy.kube.client import LEASES, NODES, Client, Object
 from nri_policy.kube.errors import APIError
 from nri_policy.kube.readiness import (
@@ -60,26 +59,20 @@ class NodeHealth:
         self,
         client: Client,
         leads: Callable[[], bool],
-        now: Callable[[], float],
-        *,
-        sleep: Callable[[float], Awaitable[None]] = asyncio.sleep,
-        date: Callable[[], float] = time.time,
+        clock: Clock,
     ) -> None:
-        """Take the seconds by *now*, and those since the epoch by *date*."""
         self._client = client
         self._leads = leads
-        self._now = now
-        self._sleep = sleep
-        self._date = date
+        self._clock = clock
         self._seen: dict[str, _LeaseSeen] = {}  # by node
-        self._read_at = now()
+        self._read_at = clock.now()
         self._problem = ""
 
     async def run(self) -> NoReturn:
         """Look every PERIOD seconds."""
         while True:
             await self.look()
-            await self._sleep(PERIOD)
+            await self._clock.sleep(PERIOD)
 
     async def look(self) -> None:
         """Read all Leases, and mark the Nodes whose daemon has been silent for long."""
@@ -92,7 +85,7 @@ class NodeHealth:
             self._seen.clear()
             self._report(f"the Leases in {NAMESPACE} cannot be read: {error}")
             return
-        now = self._now()
+        now = self._clock.now()
         if now - self._read_at > _LATE:
             self._seen.clear()
         self._read_at = now
@@ -140,7 +133,7 @@ class NodeHealth:
                     status="Unknown",
                     reason="DaemonSilent",
                     message=f"the daemon has not been heard of for {SILENT:g} s",
-                    now=self._date(),
+                    now=self._clock.date(),
                 )
         except APIError as error:
             if error.code != NOT_FOUND:  # the node went, or wants it no more

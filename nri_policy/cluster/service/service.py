@@ -6,8 +6,7 @@ import asyncio
 import logging
 import signal
 import socket
-import time
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from contextlib import suppress
 
 import msgspec
@@ -36,7 +35,7 @@ from nri_policy.cluster.service.sources import GROUPS, OF_EXTENDER, OF_GROUPS, s
 from nri_policy.cluster.service.watch import PODS, Watch
 from nri_policy.cluster.service.writer import Writer
 from nri_policy.cluster.view import Cluster
-from nri_policy.foundation.clock import Clock
+from nri_policy.foundation.clock import SYSTEM_CLOCK, Clock
 from nri_policy.kube.client import Client
 from nri_policy.kube.errors import APIError
 from nri_policy.settings_sources.settings_file import watch
@@ -54,7 +53,7 @@ class Service:
         settings: ClusterSettings,
         client: Client,
         lease: LeaseName | None = None,
-        now: Callable[[], float] = time.monotonic,
+        clock: Clock = SYSTEM_CLOCK,
         *,
         groups: bool = False,
         readiness: bool = False,
@@ -69,27 +68,27 @@ class Service:
         The *settings* are those of the *file*, if there is one.
         """
         self.cluster = Cluster()
-        self.zones = LiveZones(settings.extender, self.cluster.view, now)
+        self.zones = LiveZones(settings.extender, self.cluster.view, clock)
         self.cluster.follow(self.zones)
-        self.lease = None if lease is None else Lease(client, lease, now)
-        self.settings = LiveSettings(settings, file, self._configure)
+        self.lease = None if lease is None else Lease(client, lease, clock)
+        self.settings = LiveSettings(settings, file, self._configure, clock)
         self.controller: Controller | None = None
-        self.node_health = NodeHealth(client, self._leads, now) if readiness else None
-        self.admission = NumaAdmission(self.zones) if kueue else None
+        self.node_health = NodeHealth(client, self._leads, clock) if readiness else None
+        self.admission = NumaAdmission(self.zones, clock) if kueue else None
         self.writer: Writer | None = None
         self.admission_writer: AdmissionWriter | None = None
-        spread, pods = ServiceSpread(self.cluster.view, now), NodePods()
+        spread, pods = ServiceSpread(self.cluster.view, clock), NodePods()
         room: PromisedRoom | None = None
         if groups:
-            room = PromisedRoom(self.cluster.view, now)
+            room = PromisedRoom(self.cluster.view, clock)
             self.controller = Controller(
-                settings, self.cluster.view, now, self.zones, is_contested=room.is_contested
+                settings, self.cluster.view, clock, self.zones, is_contested=room.is_contested
             )
             self.controller.engine.on_group = room.set_group
             self.cluster.follow(self.controller, room)
-            self.writer = Writer(client, self.controller, self._may_write)
+            self.writer = Writer(client, self.controller, self._may_write, clock)
         if self.admission is not None:
-            self.admission_writer = AdmissionWriter(client, self.admission, self._may_admit, now)
+            self.admission_writer = AdmissionWriter(client, self.admission, self._may_admit, clock)
         followed = sources(
             self.settings,
             self.cluster,
@@ -101,7 +100,7 @@ class Service:
             self.admission,
             self._wake,
         )
-        self.watch = Watch(client, followed, now)
+        self.watch = Watch(client, followed, clock)
         self.verbs = Verbs(
             self.zones,
             spread,
@@ -115,7 +114,7 @@ class Service:
         self._forked = ForkedAnswers()
         self._file = file
         self._client = client
-        self._now = now
+        self._clock = clock
         self._registry = CollectorRegistry(auto_describe=False)
         self._requests = Counter(
             "nri_policy_cluster_requests",
@@ -184,7 +183,7 @@ class Service:
                 group.create_task(self.watch.run())
                 group.create_task(self.settings.write(self._client, self._leads))
                 if self._file is not None:
-                    group.create_task(watch(self._file, self.settings.reload, Clock()))
+                    group.create_task(watch(self._file, self.settings.reload, self._clock))
                 if self.lease is not None:
                     group.create_task(self.lease.run())
                 if self.writer is not None:
@@ -253,7 +252,7 @@ class Service:
             waiting = controller.attempts.waiting
             yield from controller.attempts.statistics.collect(
                 controller.groups.states(),
-                controller.queue.oldest(self._now()),
+                controller.queue.oldest(self._clock.now()),
                 len(controller.queue),
                 reserved=len({host for *_, hosts in waiting.reservations() for host in hosts}),
                 holds_ended=waiting.ended,
@@ -349,7 +348,7 @@ async def run(  # noqa: PLR0913 - keywords: what it is given to work with
     loop.add_signal_handler(signal.SIGHUP, service.settings.reload)
     following = asyncio.create_task(service.run())
     following.add_done_callback(lambda _: setattr(http, "should_exit", True))
-    renewing = asyncio.create_task(http.follow_certificate(Clock()))
+    renewing = asyncio.create_task(http.follow_certificate(SYSTEM_CLOCK))
     try:
         with socket.create_server((listen.host, listen.port)) as listener:
             host, port, *_ = listener.getsockname()

@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections import Counter
-from collections.abc import Awaitable, Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Sequence
 from contextlib import aclosing
 from functools import partial
 
@@ -18,6 +18,7 @@ from msgspec import Raw, Struct
 from nri_policy.cluster.objects.document import DocumentError, convert
 from nri_policy.cluster.objects.metadata import Key
 from nri_policy.foundation.backoff import backoff
+from nri_policy.foundation.clock import Clock
 from nri_policy.kube.client import Client, ObjectKind, Page
 from nri_policy.kube.errors import APIError
 from nri_policy.kube.list_watch import list_and_watch
@@ -51,17 +52,15 @@ class Watch:
         self,
         client: Client,
         sources: Sequence[WatchedKind],
-        now: Callable[[], float],
+        clock: Clock,
         *,
-        sleep: Callable[[float], Awaitable[None]] = asyncio.sleep,
         delay: Callable[[int], float] = _BACKOFF,
     ) -> None:
         self.unreadable: Counter[str] = Counter()  # objects, by kind
         self.errors = 0  # of ours, each about one object
         self._client = client
         self._sources = sources
-        self._now = now
-        self._sleep = sleep
+        self._clock = clock
         self._delay = delay
         self._listed: set[str] = set()
         self._lost: dict[str, tuple[float, str]] = {}  # kind -> since when it is not followed, why
@@ -72,13 +71,16 @@ class Watch:
         names = [kind.plural for kind in kinds]
         texts = [f"{name} are not listed yet" for name in names if name not in self._listed]
         for name, (since, why) in self._lost.items():
-            if self._now() - since > STALE_SECONDS and name in self._listed and name in names:
-                texts.append(f"{name} are not followed for {self._now() - since:.0f} s: {why}")
+            if self._clock.now() - since > STALE_SECONDS and name in self._listed and name in names:
+                texts.append(
+                    f"{name} are not followed for {self._clock.now() - since:.0f} s: {why}"
+                )
         return "; ".join(texts)
 
     def lost_seconds(self) -> dict[str, float]:
         """Return for how long each kind has not been followed."""
-        return {kind: self._now() - since for kind, (since, _) in self._lost.items()}
+        now = self._clock.now()
+        return {kind: now - since for kind, (since, _) in self._lost.items()}
 
     async def run(self) -> None:
         """Follow all kinds until cancelled."""
@@ -92,7 +94,7 @@ class Watch:
         while True:
             try:
                 async with aclosing(
-                    list_and_watch(self._client, source.kind, sleep=self._sleep)
+                    list_and_watch(self._client, source.kind, clock=self._clock)
                 ) as events:
                     async for event in events:
                         if isinstance(event, Page):
@@ -109,12 +111,12 @@ class Watch:
             except APIError as error:
                 if error.code in source.optional:
                     self._end_list(source, set())
-                    await self._sleep(OPTIONAL_SECONDS)
+                    await self._clock.sleep(OPTIONAL_SECONDS)
                     continue
-                self._lost.setdefault(name, (self._now(), str(error)))
+                self._lost.setdefault(name, (self._clock.now(), str(error)))
                 log.warning("not-followed", extra={"kind": name, "reason": str(error)})
             listed = set()
-            await self._sleep(self._delay(self._failures[name]))
+            await self._clock.sleep(self._delay(self._failures[name]))
             self._failures[name] += 1
 
     def _take_page(self, source: WatchedKind, items: Sequence[Raw]) -> set[Key]:

@@ -10,9 +10,8 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import time
 from collections import Counter
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from functools import partial
 from http.client import CONFLICT, INTERNAL_SERVER_ERROR, NOT_FOUND, TOO_MANY_REQUESTS
@@ -33,6 +32,7 @@ from nri_policy.cluster.requests.group import API_VERSION, KIND
 from nri_policy.cluster.service.sources import GROUPS
 from nri_policy.cluster.service.watch import PODS
 from nri_policy.foundation.backoff import backoff
+from nri_policy.foundation.clock import SYSTEM_CLOCK, Clock
 from nri_policy.kube.client import Client
 from nri_policy.kube.errors import APIError
 from nri_policy.kube.events import EVENTS, ClusterEvent, Subject, event_object
@@ -56,16 +56,13 @@ class Writer:
         client: Client,
         controller: Controller,
         leading: Callable[[], bool],
-        *,
-        sleep: Callable[[float], Awaitable[None]] = asyncio.sleep,
-        date: Callable[[], float] = time.time,
+        clock: Clock = SYSTEM_CLOCK,
     ) -> None:
         self.written: Counter[tuple[str, str]] = Counter()  # by kind of write and outcome
         self._client = client
         self.controller = controller
         self._leading = leading
-        self._sleep = sleep
-        self._date = date  # in seconds since the epoch
+        self._clock = clock
         self._woken = asyncio.Event()
         self._slots = asyncio.Semaphore(AT_ONCE)
         self._current = False  # the controller has every group as of the start of leading
@@ -90,7 +87,7 @@ class Writer:
                         task.add_done_callback(self._writes.discard)
                 else:
                     failures += 1
-                    await self._sleep(_BACKOFF(failures))
+                    await self._clock.sleep(_BACKOFF(failures))
                     continue
                 if self._current and self.controller.busy:
                     await asyncio.sleep(0)  # others have their turn: probes, requests, news
@@ -197,7 +194,7 @@ class Writer:
                 )
             case Notice():
                 uid = self.controller.uid_of(write)
-                event = event_object(_event(write, uid), self._date(), _SOURCE)
+                event = event_object(_event(write, uid), self._clock.date(), _SOURCE)
                 event["metadata"]["generateName"] = f"{write.about[1]}."
                 await self._client.create(EVENTS, event, namespace=write.about[0])
 

@@ -12,6 +12,7 @@ import pytest
 
 from nri_policy.dra.objects import DeviceLocation
 from nri_policy.dra.slices import UNAVAILABLE, UNWANTED, Slices
+from nri_policy.foundation.clock import Clock
 from nri_policy.kube import list_watch
 from nri_policy.kube.client import Client
 from nri_policy.kube.connection import access
@@ -60,7 +61,9 @@ async def following(
         connect = access(server.kubeconfig)
         assert connect is not None
         client, pauses = Client(connect), Pauses()
-        slices = Slices(client, "node-a", sleep=pauses.sleep, delay=lambda failures: failures)
+        slices = Slices(
+            client, "node-a", clock=Clock(sleep=pauses.sleep), delay=lambda failures: failures
+        )
         task: list[asyncio.Task[None]] = []
 
         async def run() -> None:

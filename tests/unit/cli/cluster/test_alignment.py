@@ -22,6 +22,7 @@ from nri_policy.cluster.requests.group import read_group
 from nri_policy.cluster.service.queries import answer_explain, answer_place
 from nri_policy.cluster.snapshot import read_snapshot
 from nri_policy.cluster.workloads.workload import read_groups
+from nri_policy.foundation.clock import Clock
 from tests.unit.cli.test_cluster_questions import run, write
 from tests.unit.cluster.numa.test_extender import node, pod, zones
 from tests.unit.cluster.written import group, pod_set
@@ -285,7 +286,7 @@ def test_a_place_that_is_promised_to_a_pod_on_its_way_counts_once() -> None:
     other = read_group(group(asked_pods(1, 5), name="other", status=on("n", 1)))
     snapshot = read_snapshot({"nodes": [labelled("n")], "zones": [zones("n", 8, 8)]})
     settings, view = read_settings(None), cluster_of(snapshot).view
-    live = LiveZones(settings.extender, view, lambda: 0.0)
+    live = LiveZones(settings.extender, view, Clock(now=lambda: 0.0))
     engine = Engine(settings, view, partial(ZoneLimits, lambda: live))
     engine.set_group(other)
     mine = read_group(group(asked_pods(1, 5), name="mine"))
@@ -305,7 +306,7 @@ def test_equal_nodes_differ_by_what_is_promised_there() -> None:
         }
     )
     settings, view = read_settings(None), cluster_of(snapshot).view
-    live = LiveZones(settings.extender, view, lambda: 0.0)
+    live = LiveZones(settings.extender, view, Clock(now=lambda: 0.0))
     engine = Engine(settings, view, partial(ZoneLimits, lambda: live))
     spread = {"spreadOver": ["kubernetes.io/hostname"]}
     mine = read_group(group(asked_pods(2, 5) | {"request": spread}, name="mine"))

@@ -12,6 +12,7 @@ from nri_policy.cluster.objects.pod import Pod, read_pod
 from nri_policy.cluster.objects.settings import read_settings
 from nri_policy.cluster.requests.group import read_group
 from nri_policy.cluster.view import Cluster
+from nri_policy.foundation.clock import Clock
 from tests.support.placement_world import GATE, OTHER, Play
 from tests.unit.cluster.written import HOSTNAME, group, pod, pod_set, pod_spec, settings
 
@@ -28,8 +29,9 @@ def ending(phase: str) -> Pod:
 @pytest.mark.parametrize("gone", [True, False])
 def test_a_pod_leaves_until_it_has_ended_or_is_gone(gone: bool) -> None:
     using, view = read_settings(settings("rack", HOSTNAME)), Cluster().view
-    zones = LiveZones(using.extender, view, lambda: 0.0)
-    controller = Controller(using, view, lambda: 0.0, zones)
+    clock = Clock(now=lambda: 0.0)
+    zones = LiveZones(using.extender, view, clock)
+    controller = Controller(using, view, clock, zones)
     controller.engine.set_group(read_group(group(pod_set(1))))
     controller.set_pod(ending("Running"))
     assert controller.members.leaving.keys() == {KEY}

@@ -13,6 +13,7 @@ from nri_policy.cluster.groups.record import IDLE, NO_FAILURE
 from nri_policy.cluster.groups.writes import DeletePod, OpenGate
 from nri_policy.cluster.objects.pod import Pod, PodSpec
 from nri_policy.cluster.workloads.membership import PodGroup
+from nri_policy.foundation.clock import Clock
 
 GANG = PodGroup("default", "g", least=2, uid="u")
 
@@ -24,7 +25,7 @@ def pod(name: str) -> Pod:
 
 
 def test_a_pod_waits_for_its_pod_group_also_after_that_went() -> None:
-    members = Members(lambda: 0.0)
+    members = Members(Clock(now=lambda: 0.0))
     assert members.set_pod(pod("a")).group is None
     assert members.set_pod_group(GANG) == [pod("a")]
     assert members.set_pod(pod("a")).group == ("default", "podgroup-g")
@@ -33,7 +34,7 @@ def test_a_pod_waits_for_its_pod_group_also_after_that_went() -> None:
 
 
 def test_pods_that_went_are_not_taken_in_again_with_their_pod_group() -> None:
-    members = Members(lambda: 0.0)
+    members = Members(Clock(now=lambda: 0.0))
     members.set_pod(pod("a"))
     members.set_pod(pod("b"))
     members.remove_pod(("default", "a"))
@@ -45,7 +46,7 @@ def opening(of: Pod) -> OpenGate:
 
 
 def test_news_of_a_pod_settle_its_write_and_end_its_pause() -> None:
-    members = Members(lambda: 0.0)
+    members = Members(Clock(now=lambda: 0.0))
     members.set_pod(pod("a"))
     pause = NO_FAILURE.after_failure(0.0, "why")
     members.update(A, write=opening(pod("a")), unanswered=True, back_off=pause)
@@ -58,7 +59,7 @@ def test_news_of_a_pod_settle_its_write_and_end_its_pause() -> None:
 
 
 def test_a_pod_that_leaves_its_group_is_no_more_elsewhere_than_its_place() -> None:
-    members = Members(lambda: 0.0)
+    members = Members(Clock(now=lambda: 0.0))
     members.set_pod_group(GANG)
     members.set_pod(pod("a"))
     members.update(A, elsewhere=True)
@@ -70,7 +71,7 @@ def test_a_pod_that_leaves_its_group_is_no_more_elsewhere_than_its_place() -> No
 
 
 def test_what_is_wrong_with_a_pod_is_news_once() -> None:
-    members = Members(lambda: 0.0)
+    members = Members(Clock(now=lambda: 0.0))
     assert not members.say(A, "of a pod that is not there")
     members.set_pod(pod("a"))
     assert members.say(A, "no label")
@@ -89,7 +90,7 @@ def test_what_is_wrong_with_a_pod_is_news_once() -> None:
     ],
 )
 def test_a_record_that_contradicts_itself_is_not_stored(changed: dict[str, Any]) -> None:
-    members = Members(lambda: 0.0)
+    members = Members(Clock(now=lambda: 0.0))
     members.set_pod(pod("a"))
     with pytest.raises(AssertionError):
         members.update(A, **changed)

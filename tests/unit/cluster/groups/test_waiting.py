@@ -20,6 +20,7 @@ from nri_policy.cluster.objects.settings import Extender, read_settings
 from nri_policy.cluster.requests.group import GroupStatus, PlacementGroup, read_group
 from nri_policy.cluster.view import Cluster
 from nri_policy.cluster.zones.zone import NodeZones, read_zones
+from nri_policy.foundation.clock import Clock
 from tests.unit.cluster import written as objects
 from tests.unit.cluster.written import HOSTNAME, Object, group, pod_set, settings
 
@@ -268,7 +269,8 @@ def test_the_extender_rejects_hosts_that_are_set_aside() -> None:
     racks = full(holds="all")
     racks.step(TIMEOUT)
     view = Cluster().view
-    zones, spread = LiveZones(Extender(), view, lambda: 0.0), ServiceSpread(view, lambda: 0.0)
+    clock = Clock(now=lambda: 0.0)
+    zones, spread = LiveZones(Extender(), view, clock), ServiceSpread(view, clock)
     verbs = Verbs(zones, spread, closed_to=racks.waiting.closed_to)
     web = {
         "metadata": {"name": "web", "namespace": "default", "creationTimestamp": "2026"},

@@ -24,6 +24,7 @@ from nri_policy.cluster.workloads.kueue import (
     read_workload,
 )
 from nri_policy.cluster.zones.zone import read_zones
+from nri_policy.foundation.clock import Clock
 from tests.unit.cluster import written as objects
 from tests.unit.cluster.kueue_objects import (
     CHECK,
@@ -45,12 +46,14 @@ class World:
     def __init__(self, nodes: int = 2) -> None:
         self.time = 1000.0
         self.cluster = Cluster()
-        self.zones = LiveZones(Extender(), self.cluster.view, lambda: self.time)
+        self.zones = LiveZones(Extender(), self.cluster.view, Clock(now=lambda: self.time))
         self.cluster.follow(self.zones)
-        self.admission = NumaAdmission(self.zones, date=lambda: datetime(2026, 1, 1, tzinfo=UTC))
+        self.admission = NumaAdmission(
+            self.zones, Clock(date=datetime(2026, 1, 1, tzinfo=UTC).timestamp)
+        )
         self.verbs = Verbs(
             self.zones,
-            ServiceSpread(self.cluster.view, lambda: self.time),
+            ServiceSpread(self.cluster.view, Clock(now=lambda: self.time)),
             come=self.admission.places.come,
         )
         for at in range(nodes):

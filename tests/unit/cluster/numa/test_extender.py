@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from msgspec.structs import replace
 
 from nri_policy.cluster.objects.node import HOSTNAME
 from nri_policy.cluster.objects.settings import ClusterSettings, Extender, Topology
@@ -21,6 +22,7 @@ from nri_policy.cluster.service.lease import LASTS, Lease, LeaseName
 from nri_policy.cluster.service.server import Handlers, Listen, server
 from nri_policy.cluster.service.service import Service
 from nri_policy.cluster.service.sources import OF_EXTENDER
+from nri_policy.foundation.clock import Clock
 from nri_policy.kube.client import Client
 from nri_policy.kube.connection import access
 from tests.support.certificates import write_certificates
@@ -146,14 +148,9 @@ async def replica(
     settings = ClusterSettings(
         topologies=[Topology(levels=[HOSTNAME])], extender=Extender(**extender)
     )
-    service = Service(settings, client, lease, now, groups=groups, kueue=kueue)
-    if service.writer is not None:
-        service.writer._sleep = lambda _seconds: asyncio.sleep(0.01)
-    if service.lease is not None:
-        service.lease._sleep = lambda seconds: asyncio.sleep(min(seconds, 0.01))
-    service.settings._sleep = lambda _seconds: asyncio.sleep(0.01)
+    clock = Clock(now=now, sleep=lambda seconds: asyncio.sleep(min(seconds, 0.01)))
+    service = Service(settings, client, lease, clock, groups=groups, kueue=kueue)
     service.watch._delay = lambda _failures: 0.01
-    service.watch._sleep = lambda seconds: asyncio.sleep(min(seconds, 0.01))
     http = server(listen or Listen(port=0), service.answers())
     with socket.create_server(("127.0.0.1", 0)) as listener:
         tasks = [
@@ -181,7 +178,7 @@ async def stopped(lease: Lease) -> None:
         idle.set()
         await asyncio.Event().wait()
 
-    lease._sleep = stop
+    lease._clock = replace(lease._clock, sleep=stop)
     await idle.wait()
 
 
@@ -504,8 +501,8 @@ def test_what_is_too_old_is_said_and_not_used(tmp_path: Path) -> None:
             await api.stop()
             await at.until(lambda: len(at.service.watch.lost_seconds()) == 6)
             assert (await scheduler.get("/readyz"))[0] == 200
-            later = at.service.watch._now
-            at.service.watch._now = lambda: later() + 60
+            clock = at.service.watch._clock
+            at.service.watch._clock = replace(clock, now=lambda: clock.now() + 60)
             status, text = await scheduler.get("/readyz")
             assert status == 503
             assert "nodes are not followed for 6" in text

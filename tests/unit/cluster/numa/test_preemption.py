@@ -23,6 +23,7 @@ from nri_policy.cluster.objects.settings import Extender
 from nri_policy.cluster.requests.group import read_group
 from nri_policy.cluster.view import Cluster
 from nri_policy.cluster.zones.zone import read_zones
+from nri_policy.foundation.clock import Clock
 from nri_policy.nrt.numaplacement import METADATA, VECTOR, encode
 from tests.support.zone_reports import zone_report
 from tests.unit.cluster.written import HOSTNAME, group, node, pod_set
@@ -54,7 +55,7 @@ class Nodes:
 
     def __init__(self) -> None:
         self.cluster = Cluster()
-        self.zones = LiveZones(Extender(), self.cluster.view, lambda: 0.0)
+        self.zones = LiveZones(Extender(), self.cluster.view, Clock(now=lambda: 0.0))
         self.cluster.follow(self.zones)
         self.pods = NodePods()
 
@@ -260,7 +261,7 @@ def test_the_verb_answers_with_uids_and_drops_nodes_without_victims() -> None:
     nodes.add("n", FOUR)
     nodes.add("m", [document("m1", 4, "m", zone=0), document("m2", 4, "m", 9, zone=1)])
     view = nodes.cluster.view
-    verbs = Verbs(nodes.zones, ServiceSpread(view, lambda: 0.0), pods=nodes.pods)
+    verbs = Verbs(nodes.zones, ServiceSpread(view, Clock(now=lambda: 0.0)), pods=nodes.pods)
     asked = document("x", 4, priority=1)
     assert ask(verbs, asked, n=["a1", "a2"], m=["m1"], gone=["g"]) == {
         "n": {"Pods": [{"UID": "u-a1"}, {"UID": "u-a2"}], "NumPDBViolations": 1},
@@ -268,7 +269,7 @@ def test_the_verb_answers_with_uids_and_drops_nodes_without_victims() -> None:
     }
     closed = Verbs(
         nodes.zones,
-        ServiceSpread(view, lambda: 0.0),
+        ServiceSpread(view, Clock(now=lambda: 0.0)),
         pods=nodes.pods,
         closed_to=lambda _pod: {"n": "set aside"},
     )
@@ -300,7 +301,7 @@ def test_victims_are_gone_at_once_for_the_pod_that_they_left_for() -> None:
 def test_room_that_is_promised_to_a_group_is_not_made_for_others() -> None:
     nodes = Nodes()
     nodes.add("n", [document("m1", 4, "n", zone=0)], 0, 4)
-    room = PromisedRoom(nodes.cluster.view, lambda: 0.0)
+    room = PromisedRoom(nodes.cluster.view, Clock(now=lambda: 0.0))
     nodes.cluster.follow(room)
     for each in nodes.pods.on("n"):
         room.set_pod(each)
@@ -308,7 +309,7 @@ def test_room_that_is_promised_to_a_group_is_not_made_for_others() -> None:
     assignment = {"podSet": "main", "levels": [HOSTNAME], "domains": domains}
     held = group(pod_set(1, cpu=6), status={"assignments": [assignment]}, priority=5)
     room.set_group(("default", "g"), read_group(held))
-    spread = ServiceSpread(nodes.cluster.view, lambda: 0.0)
+    spread = ServiceSpread(nodes.cluster.view, Clock(now=lambda: 0.0))
     verbs = Verbs(nodes.zones, spread, room=room, pods=nodes.pods)
     assert ask(verbs, document("x", 4, priority=1), n=["m1"]) == {}
     assert {*ask(verbs, document("x", 4, priority=9), n=["m1"])} == {"n"}

@@ -17,6 +17,7 @@ from nri_policy.cluster.objects.pod import Pod, read_pod
 from nri_policy.cluster.objects.settings import ClusterSettings, Extender
 from nri_policy.cluster.requests.group import read_group
 from nri_policy.cluster.view import Cluster
+from nri_policy.foundation.clock import Clock
 from tests.unit.cluster.written import HOSTNAME, Object, group, node, pod_set, pod_spec
 
 GROUP = "placement.nri/group"
@@ -29,12 +30,12 @@ class World:
     def __init__(self, *, choose: bool = False) -> None:
         self.now = 1000.0
         self.cluster = Cluster()
-        zones = LiveZones(Extender(choose=choose), self.cluster.view, lambda: self.now)
+        zones = LiveZones(Extender(choose=choose), self.cluster.view, Clock(now=lambda: self.now))
         self.engine = Engine(ClusterSettings(), self.cluster.view)
-        self.room = PromisedRoom(self.cluster.view, lambda: self.now)
+        self.room = PromisedRoom(self.cluster.view, Clock(now=lambda: self.now))
         self.engine.on_group = self.room.set_group
         self.cluster.follow(zones, self.engine, self.room)
-        spread = ServiceSpread(self.cluster.view, lambda: self.now)
+        spread = ServiceSpread(self.cluster.view, Clock(now=lambda: self.now))
         self.verbs = Verbs(zones, spread, room=self.room)
         for name in ("h0", "h1", "h2"):
             self.cluster.set_node(read_node(node(name, cpu=16), ""))

@@ -19,6 +19,7 @@ from nri_policy.cluster.objects.pod import Pod, read_pod
 from nri_policy.cluster.objects.settings import Extender
 from nri_policy.cluster.view import Cluster
 from nri_policy.cluster.zones.zone import read_zones
+from nri_policy.foundation.clock import Clock
 from nri_policy.nrt.fingerprint import fingerprint, pod_hash
 
 Object = dict[str, Any]
@@ -34,7 +35,7 @@ class World:
         self.scope = scope
         self.devices: tuple[str, ...] = ()
         self.cluster = Cluster()
-        self.zones = LiveZones(Extender(), self.cluster.view, lambda: self.time)
+        self.zones = LiveZones(Extender(), self.cluster.view, Clock(now=lambda: self.time))
         self.cluster.follow(self.zones)
         node = {"metadata": {"name": "n"}, "status": {"allocatable": {"cpu": 8, "a.com/gpu": 2}}}
         self.cluster.set_node(read_node(node, ""))

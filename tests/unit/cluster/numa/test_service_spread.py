@@ -13,6 +13,7 @@ from nri_policy.cluster.numa.service_spread import (
 from nri_policy.cluster.objects.node import read_node
 from nri_policy.cluster.objects.pod import Pod, read_pod
 from nri_policy.cluster.view import Cluster
+from nri_policy.foundation.clock import Clock
 from tests.unit.cluster.written import node, pod_spec
 
 ZONE, RACK = "example.com/zone", "example.com/rack"
@@ -23,7 +24,7 @@ class World:
     def __init__(self) -> None:
         self.now = 1000.0
         cluster = Cluster()
-        self.spread = ServiceSpread(cluster.view, lambda: self.now)
+        self.spread = ServiceSpread(cluster.view, Clock(now=lambda: self.now))
         for name in NODES:
             rack = "x" if name == "a3" else f"r{name[0]}"
             cluster.set_node(read_node(node(name, ZONE=name[0], RACK=rack), ""))
@@ -78,7 +79,7 @@ def test_of_equal_branches_nodes_without_the_label_come_last() -> None:
     assert world.order(spread_over="other")[-1] == "b1"  # nobody has the label
     other = node("c1", RACK="rc")  # of no zone
     cluster = Cluster()
-    spread = ServiceSpread(cluster.view, lambda: 0.0)
+    spread = ServiceSpread(cluster.view, Clock(now=lambda: 0.0))
     for each in (other, node("d1", ZONE="d", RACK="rd")):
         cluster.set_node(read_node(each, ""))
     assert spread.scores(pod("new", "", spread_over=ZONE), ["c1", "d1"]) == {"c1": 0, "d1": 10}

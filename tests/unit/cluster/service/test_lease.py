@@ -10,6 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from nri_policy.cluster.service.lease import LASTS, LEADS, Lease, LeaseName
+from nri_policy.foundation.clock import Clock
 from nri_policy.kube.errors import APIError
 
 Object = dict[str, Any]
@@ -53,7 +54,8 @@ class Server:
         self.lease = found
 
     def replica(self, name: str) -> Lease:
-        return Lease(self, LeaseName("kube-system", "x", name), lambda: self.time)  # type: ignore[arg-type]
+        clock = Clock(now=lambda: self.time)
+        return Lease(self, LeaseName("kube-system", "x", name), clock)  # type: ignore[arg-type]
 
     @property
     def spec(self) -> Object:

@@ -12,6 +12,7 @@ import pytest
 from nri_policy.cluster.objects.document import DocumentError
 from nri_policy.cluster.objects.settings import ClusterSettings
 from nri_policy.cluster.service.live_settings import LiveSettings, PlacementFile
+from nri_policy.foundation.clock import Clock
 from tests.support.cluster_api import ClusterAPI
 from tests.unit.cluster.numa.test_extender import asking, cluster, replica
 from tests.unit.cluster.written import HOSTNAME, Object
@@ -40,7 +41,7 @@ class Reread:
         file = PlacementFile(self.path)
         self.changes: list[str] = []
         self.live = LiveSettings(
-            file.load(), file, self._take, lambda: datetime(2026, 8, 1, tzinfo=UTC)
+            file.load(), file, self._take, Clock(date=datetime(2026, 8, 1, tzinfo=UTC).timestamp)
         )
 
     def write(self, algorithm: str) -> None:

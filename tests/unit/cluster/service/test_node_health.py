@@ -14,6 +14,7 @@ from nri_policy.cluster.objects.settings import ClusterSettings
 from nri_policy.cluster.service.node_health import PERIOD, NodeHealth
 from nri_policy.cluster.service.service import Service
 from nri_policy.cluster.service.sources import OF_EXTENDER
+from nri_policy.foundation.clock import Clock
 from nri_policy.kube.client import Client
 from nri_policy.kube.connection import access
 from nri_policy.kube.readiness import CONDITION, NAMESPACE, SILENT, TAINT, WHILE_AWAY, condition_of
@@ -29,7 +30,9 @@ class World:
     def __init__(self, api: ClusterAPI, client: Client) -> None:
         self.api = api
         self.time, self.leads = 0.0, True
-        self.health = NodeHealth(client, lambda: self.leads, lambda: self.time, date=lambda: 0.0)
+        self.health = NodeHealth(
+            client, lambda: self.leads, Clock(now=lambda: self.time, date=lambda: 0.0)
+        )
 
     async def node(self, name: str, wants: str = "taint") -> None:
         status = {"conditions": [{"type": CONDITION, "status": "True"}]}

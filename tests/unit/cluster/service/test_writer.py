@@ -15,6 +15,7 @@ from nri_policy.cluster.objects.document import DocumentError
 from nri_policy.cluster.service import sources
 from nri_policy.cluster.service.sources import GROUPS
 from nri_policy.cluster.service.writer import Writer
+from nri_policy.foundation.clock import Clock
 from nri_policy.kube.client import Client, Listing, ObjectKind
 from nri_policy.kube.errors import APIError
 from tests.support.placement_world import Object, Play
@@ -172,7 +173,8 @@ async def test_an_event_has_its_time_and_whom_it_is_about(pod: bool, uid: str) -
     play.world.put("groups", item | {"metadata": item["metadata"] | {"uid": "u-job-j"}})
     play.listen()
     client = Keeping()
-    writer = Writer(cast("Client", client), play.controller, lambda: True, date=lambda: 86400.0)
+    clock = Clock(date=lambda: 86400.0)
+    writer = Writer(cast("Client", client), play.controller, lambda: True, clock)
     await writer._write(Notice(("default", "j-0" if pod else "job-j"), "Placed", "", pod=pod))
     [event] = client.made
     assert event["involvedObject"]["uid"] == uid
