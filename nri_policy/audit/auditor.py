@@ -10,8 +10,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import time
-from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Protocol
 
@@ -28,6 +27,7 @@ from nri_policy.audit.deviations import (
 from nri_policy.audit.first_process import FirstProcess
 from nri_policy.audit.orphans import OrphanFinder, OrphanSource, ProcessReader
 from nri_policy.audit.result import AuditResult, Drift, document
+from nri_policy.foundation.clock import SYSTEM_CLOCK, Clock
 from nri_policy.foundation.cpuset import EMPTY, CPUSet
 from nri_policy.node import Company
 from nri_policy.report import AuditReport
@@ -110,22 +110,17 @@ class Auditor:
         reader: CgroupReader,
         *,
         drifted: Callable[[Drift], None] = lambda _: None,
-        now: Callable[[], float] = time.time,
-        sleep: Callable[[float], Awaitable[None]] = asyncio.sleep,
+        clock: Clock = SYSTEM_CLOCK,
     ) -> None:
-        """Take a clock in seconds since the epoch, and a sleep.
-
-        *drifted* is called with each new drift.
-        """
+        """*drifted* is called with each new drift."""
         self._source = source
         self._reader = reader
         self._drifted = drifted
-        self._now = now
-        self._sleep = sleep
+        self._clock = clock
         self._due = asyncio.Event()
         self._lock = asyncio.Lock()
         self._turn = 0
-        self.orphans = OrphanFinder(source, reader, sleep=sleep)
+        self.orphans = OrphanFinder(source, reader, clock=clock)
         self.report = AuditResult()
         self.found = 0  # drifts, since the start
         self.repairs = 0  # containers that were sent their update again, since the start
@@ -159,7 +154,7 @@ class Auditor:
         """
         while await self._some_started.wait():
             self._some_started.clear()
-            await self._sleep(FIRST_PROCESS_DELAY)
+            await self._clock.sleep(FIRST_PROCESS_DELAY)
             due, self._started = self._started, {}
             if self._source.audit is Audit.OFF:
                 continue
@@ -177,7 +172,7 @@ class Auditor:
         nothing = CpusetState(written=EMPTY, effective=EMPTY)
         observed = KernelState(cpus=nothing, mems=nothing, threads={}, process=process)
         drifts = [
-            self._record_drift(decided, deviation, None, self._now())
+            self._record_drift(decided, deviation, None, self._clock.date())
             for deviation in compare(replace(decided, cpus=EMPTY, mems=EMPTY, limits=()), observed)
         ]
         self.report = replace(self.report, drifts=(*self.report.drifts, *drifts))
@@ -190,7 +185,7 @@ class Auditor:
         """Audit regularly, as the settings say, until cancelled."""
         while True:
             ends = {
-                asyncio.ensure_future(self._sleep(PERIOD)),
+                asyncio.ensure_future(self._clock.sleep(PERIOD)),
                 asyncio.ensure_future(self._due.wait()),
             }
             try:
@@ -284,7 +279,7 @@ class Auditor:
                     each: check.judged[each] for each in check.judged if each not in suspects
                 }
                 break
-            await self._sleep(GRACE)
+            await self._clock.sleep(GRACE)
             await self._read(suspects, check)
             checks += 1
             if check.suspects() == suspects:
@@ -325,7 +320,7 @@ class Auditor:
 
     def _make_report(self, targets: Iterable[Target], check: _Check) -> None:
         """Make the report of *check*; log new drifts and those that are gone."""
-        now = self._now()
+        now = self._clock.date()
         known = {(each.container_id, each.deviation.kind): each for each in self.report.drifts}
         drifts = []
         for each, deviations in check.judged.items():

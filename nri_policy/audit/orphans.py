@@ -19,11 +19,12 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import time
-from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import Protocol
 
 from msgspec import Struct
+
+from nri_policy.foundation.clock import SYSTEM_CLOCK, Clock
 
 log = logging.getLogger(__name__)
 
@@ -103,13 +104,10 @@ class OrphanFinder:
         source: OrphanSource,
         reader: ProcessReader,
         *,
-        sleep: Callable[[float], Awaitable[None]] = asyncio.sleep,
-        clock: Callable[[], float] = time.monotonic,
+        clock: Clock = SYSTEM_CLOCK,
     ) -> None:
-        """*clock* is in seconds, and monotonic."""
         self._source = source
         self._reader = reader
-        self._sleep = sleep
         self._clock = clock
         # since when created containers have been without a process, by container id
         self._without: dict[str, float] = {}
@@ -121,7 +119,7 @@ class OrphanFinder:
         if not (first.ended or first.given_up or first.unknown or first.empty_rooms):
             self.unknown = frozenset()
             return
-        await self._sleep(GRACE)
+        await self._clock.sleep(GRACE)
         second = await self._find()
         if ended := {*first.ended} & {*second.ended}:
             await self._source.release(sorted(ended))
@@ -136,7 +134,7 @@ class OrphanFinder:
 
     async def _find(self) -> _Orphans:
         known = await self._source.known_containers()
-        now = self._clock()
+        now = self._clock.now()
         return await asyncio.to_thread(self._compare, known, now)
 
     def _compare(self, known: KnownContainers, now: float) -> _Orphans:

@@ -9,7 +9,6 @@ from __future__ import annotations
 import asyncio
 import logging
 import sys
-import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Iterator, Mapping
 from contextlib import asynccontextmanager
 from functools import cached_property
@@ -42,7 +41,7 @@ from nri_policy.delivery.overlaps import Cpusets, Overlaps
 from nri_policy.dra.cdi import FOLDER, CDIFiles
 from nri_policy.engine.engine import Engine
 from nri_policy.engine.event import Event
-from nri_policy.foundation.clock import Clock
+from nri_policy.foundation.clock import SYSTEM_CLOCK, Clock
 from nri_policy.foundation.program import REPLACED, Program
 from nri_policy.hardware.machine import Machine
 from nri_policy.kube.client import Client
@@ -116,6 +115,7 @@ class Environment(Struct, frozen=True, kw_only=True):
     # whether the kubelet's CPU manager is on; None: it does not answer
     manages_cpus: Callable[[], Awaitable[bool | None]] = no_cpu_manager
     cdi_dir: Path = FOLDER  # the runtime's folder for CDI devices
+    clock: Clock = SYSTEM_CLOCK
     rivals: Rivals | None = None  # guards against other daemons; None: no check
     ask_tuner: Ask = no_tuner  # sets tunables of the kernel
     groups_changed: Callable[[], None] = lambda: None  # there are other groups of resctrl
@@ -133,20 +133,20 @@ class Daemon:
 
         UnsafeStoreError where others could have written what is stored there.
         """
-        self._now = host.sources.now
+        self._clock = host.clock
         self._rivals = host.rivals
         self._store = Store(host.state_dir, machine)
         self.synchronized = asyncio.Event()
         self._deadlines = asyncio.Event()  # set while there may be any
         self._program = Program()
         self._version = version("nri-policy")  # what runs: another may be installed meanwhile
-        self.metrics = Metrics(self._version, self._now(), external=self._count_external)
+        self.metrics = Metrics(self._version, self._clock.date(), external=self._count_external)
         self.node = Node(
             Engine(machine, settings, self._store.held.earlier),
             commit=self._commit,
             time_decision=self.metrics.time_decision,
         )
-        self.watchdog = Watchdog(self.node.turn, Clock(), self.metrics.count_lag)
+        self.watchdog = Watchdog(self.node.turn, self._clock, self.metrics.count_lag)
         self._decision_log = DecisionLog()
         self._build_runtime_side(host)
         self._build_read_side(host)
@@ -167,18 +167,22 @@ class Daemon:
     def _build_runtime_side(self, host: Environment) -> None:
         """Make what answers the runtime, and what brings its containers where they belong."""
         self._findings = Findings(
-            host.node_name, record=host.record, count=self.metrics.count_finding, now=self._now
+            host.node_name,
+            record=host.record,
+            count=self.metrics.count_finding,
+            clock=self._clock,
         )
         self._cgroups: ContainerCgroups = host.cgroups or Cgroups(host.root)
         self.executor = Executor(
             self.node,
             self._cgroups,
-            Scopes(host.root),
+            Scopes(host.root, self._clock),
             observers=Observers(
                 enforced=self.metrics.count_enforcement,
                 wrote=self.metrics.count_writes,
                 overlapped=self._findings.overlap,
             ),
+            clock=self._clock,
         )
         self.components = PluginComponents(
             self.node,
@@ -207,10 +211,11 @@ class Daemon:
             delay=host.delay,
             observe=self.metrics.count_request,
             keep_out=None if self._rivals is None else self._rivals.keep_out,
+            clock=self._clock,
         )
         self._link = RuntimeLink(self._session)
         self._called = PluginService(
-            self.plugin, self.node.turn, Clock(), self.metrics.count_request
+            self.plugin, self.node.turn, self._clock, self.metrics.count_request
         )
 
     def _build_read_side(self, host: Environment) -> None:
@@ -221,10 +226,10 @@ class Daemon:
         self.auditor = Auditor(
             source,
             self._cgroups,
-            now=self._now,
             drifted=self._note_drift,
+            clock=self._clock,
         )
-        self.cpu_use = CpuUseSamples(self._cgroups.cpu_use, self._list_cgroups, self.executor.clock)
+        self.cpu_use = CpuUseSamples(self._cgroups.cpu_use, self._list_cgroups, self._clock)
         self.topology = Topology(
             Feed(
                 self.node,
@@ -238,6 +243,7 @@ class Daemon:
             host.node_name,
             wanted=lambda: self.node.view.layout.settings.readiness,
             missing=self._not_ready,
+            clock=self._clock,
         )
         self.claim_driver = ClaimDriver(
             self.node,
@@ -251,6 +257,7 @@ class Daemon:
             observe=self.metrics.count_claim,
             count=self.metrics.count_slice_write,
             record=host.record,
+            clock=self._clock,
         )
         self.tuner_link = TunerLink(
             self.node,
@@ -258,7 +265,7 @@ class Daemon:
             host.ask_tuner,
             synchronized=self.synchronized,
             groups_changed=host.groups_changed,
-            clock=Clock(),
+            clock=self._clock,
         )
         self.reloads = Reloads(
             self.node,
@@ -268,12 +275,13 @@ class Daemon:
             root=host.root,
             read=host.load,
             report=host.report,
-            now=self._now,
+            clock=self._clock,
         )
         self.pod_explanations = PodExplanations(
             host.client,
             view=lambda: self.node.view,
             refusals=lambda: self._decision_log.refusals,
+            clock=self._clock,
         )
         self.status = Status(
             self.node,
@@ -373,7 +381,7 @@ class Daemon:
     def _commit(self, event: Event, outcome: Outcome, view: NodeView) -> None:
         """Store a decision; if that fails, a later commit stores it."""
         try:
-            self._store.commit(event, outcome, view, self._now())
+            self._store.commit(event, outcome, view, self._clock.date())
         except StoreError as error:
             self.metrics.count_store_failure()
             log.warning("not-stored", extra={"error": str(error)})
@@ -383,15 +391,13 @@ class Daemon:
         if view.cold:
             self._deadlines.set()
 
-    async def meet_deadlines(
-        self, sleep: Callable[[float], Awaitable[None]] = asyncio.sleep
-    ) -> None:
+    async def meet_deadlines(self) -> None:
         """Look once a second, while there are deadlines: they are minutes away, and may move."""
         while await self._deadlines.wait():
             if not self.node.view.cold:
                 self._deadlines.clear()
                 continue
-            await sleep(1.0)
+            await self._clock.sleep(1.0)
             await self.events.elapse()
 
     def _problems(self) -> Iterator[str]:
@@ -412,7 +418,7 @@ class Daemon:
         """Return what serves probes and metrics, listening nowhere yet."""
         ready = {"runtime": self.status.missing, "nrt": self.topology.trouble}
         probes = Probes(alive=self.watchdog.trouble, ready=ready)
-        return Endpoint(probes, Exporter(self.metrics, self.node, time.monotonic))
+        return Endpoint(probes, Exporter(self.metrics, self.node, self._clock))
 
     @asynccontextmanager
     async def listening(self, control_socket: Path) -> AsyncIterator[None]:
@@ -420,7 +426,7 @@ class Daemon:
 
         Raises OSError if the socket cannot be made.
         """
-        async with listening(control_socket, self._serve_callers, Clock()):
+        async with listening(control_socket, self._serve_callers, self._clock):
             yield
 
     @asynccontextmanager

@@ -21,6 +21,7 @@ from nri_policy.dra.registration import Registration
 from nri_policy.dra.slice_publisher import SlicePublisher
 from nri_policy.engine.event import Event, Reconfigured
 from nri_policy.foundation.backoff import backoff
+from nri_policy.foundation.clock import SYSTEM_CLOCK, Clock
 from nri_policy.foundation.units import count_cpus
 from nri_policy.foundation.wording import problem_of, some
 from nri_policy.kube.client import Client
@@ -56,7 +57,7 @@ class ClaimDriver:
         observe: Callable[[str, str, float], None] = lambda _method, _result, _seconds: None,
         count: Callable[[str], None] = lambda _result: None,
         record: Callable[[ClusterEvent], None] = lambda _: None,
-        sleep: Callable[[float], Awaitable[None]] = asyncio.sleep,
+        clock: Clock = SYSTEM_CLOCK,
     ) -> None:
         """Take the node's name in the cluster, and the folders of kubelet and CDI.
 
@@ -79,7 +80,7 @@ class ClaimDriver:
         self._cpu_manager: bool | None = None  # whether it is on; None: unknown yet
         self._registered = asyncio.Event()  # set after a start of the kubelet, or of the daemon
         self._record = record
-        self._sleep = sleep
+        self._clock = clock
         self._changed = asyncio.Event()
         self._error = ""
         if client is None:
@@ -189,7 +190,7 @@ class ClaimDriver:
                 if (reason := problem_of(error)) != self._error:
                     log.warning("driver-not-served", extra={"reason": reason})
                 self._error = reason
-                await self._sleep(_BACKOFF(failures))
+                await self._clock.sleep(_BACKOFF(failures))
 
     async def _serve(self, publisher: SlicePublisher) -> None:
         from nri_policy.dra.endpoint import serving  # noqa: PLC0415 - with gRPC
@@ -226,7 +227,7 @@ class ClaimDriver:
             failures = 0
             while (manages := await self._manages_cpus()) is None:
                 failures += 1
-                await self._sleep(_BACKOFF(failures))
+                await self._clock.sleep(_BACKOFF(failures))
             if manages and not self._cpu_manager:
                 log.warning("cpus-not-published", extra={"reason": self._static})
                 about = Subject.node(self._name)

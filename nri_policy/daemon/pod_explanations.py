@@ -31,7 +31,7 @@ from nri_policy.engine.event import (
 )
 from nri_policy.engine.grant import Decision
 from nri_policy.foundation.backoff import backoff
-from nri_policy.foundation.clock import Clock
+from nri_policy.foundation.clock import SYSTEM_CLOCK, Clock
 from nri_policy.foundation.wording import printable
 from nri_policy.kube.client import Client
 from nri_policy.kube.errors import APIError
@@ -84,7 +84,7 @@ class PodExplanations:
         *,
         view: Callable[[], NodeView],
         refusals: Callable[[], Mapping[str, Refusal]],
-        clock: Clock | None = None,
+        clock: Clock = SYSTEM_CLOCK,
         delay: Callable[[int], float] = _BACKOFF,
     ) -> None:
         """Take the node's state, and the latest refusals by namespace/pod/name.
@@ -94,7 +94,7 @@ class PodExplanations:
         self._client = client
         self._view = view
         self._refusals = refusals
-        self._clock = clock or Clock()
+        self._clock = clock
         self._delay = delay
         self._pending: dict[str, _Pending] = {}  # by uid of the pod, as the next table
         self._written: dict[str, _Written] = {}

@@ -24,7 +24,7 @@ from nri_policy.daemon.rivals import Rivals
 from nri_policy.daemon.tuner_link import check_hardware
 from nri_policy.dra.claimed_devices import ClaimedDevices
 from nri_policy.dra.slices import Slices
-from nri_policy.foundation.clock import Clock
+from nri_policy.foundation.clock import SYSTEM_CLOCK, Clock
 from nri_policy.foundation.mounts import is_shared, mount_point
 from nri_policy.foundation.singleton import succeed
 from nri_policy.hardware.discovery import discover
@@ -131,7 +131,7 @@ async def run(file: SettingsFile, options: Options) -> None:
             asyncio.get_running_loop().add_signal_handler(number, _end, number, ended)
         beside: dict[str, Callable[[], Awaitable[None]]] = {
             "reload": partial(_reload_at, reload, daemon, manager),
-            "settings": partial(watch, file, reload.set, Clock()),
+            "settings": partial(watch, file, reload.set, SYSTEM_CLOCK),
             "deadlines": daemon.meet_deadlines,
             "audit": daemon.auditor.run,
             "first looks": daemon.auditor.watch_starts,
@@ -192,7 +192,7 @@ async def running(parts: Mapping[str, Callable[[], Awaitable[None]]]) -> AsyncIt
 async def keep_up(
     name: str,
     part: Callable[[], Awaitable[None]],
-    sleep: Callable[[float], Awaitable[None]] = asyncio.sleep,
+    clock: Clock = SYSTEM_CLOCK,
 ) -> None:
     """Run a part that runs as long as the daemon does; start it again after it failed."""
     while True:
@@ -202,7 +202,7 @@ async def keep_up(
             log.exception("failed", extra={"part": name, "again_in": f"{AGAIN:.0f}s"})
         else:
             return
-        await sleep(AGAIN)
+        await clock.sleep(AGAIN)
 
 
 @asynccontextmanager

@@ -18,7 +18,6 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import time
 from collections.abc import Awaitable, Callable, Iterator
 from datetime import UTC, datetime
 from functools import partial
@@ -27,7 +26,7 @@ from typing import NoReturn
 
 from nri_policy.engine.event import Event, Reconfigured
 from nri_policy.foundation.backoff import backoff
-from nri_policy.foundation.clock import Clock
+from nri_policy.foundation.clock import SYSTEM_CLOCK, Clock
 from nri_policy.foundation.wording import quoted
 from nri_policy.kube.client import LEASES, NODES, Client, Object
 from nri_policy.kube.errors import APIError
@@ -73,8 +72,7 @@ class NodeReadiness:
         *,
         wanted: Callable[[], Wanted],
         missing: Callable[[], str],
-        clock: Clock | None = None,
-        date: Callable[[], float] = time.time,
+        clock: Clock = SYSTEM_CLOCK,
         delay: Callable[[int], float] = _BACKOFF,
     ) -> None:
         """Take the Node's name, the settings, and a function with the reason for being not ready.
@@ -85,8 +83,7 @@ class NodeReadiness:
         self._name = node
         self._wanted = wanted
         self._missing = missing
-        self._clock = clock or Clock()
-        self._date = date
+        self._clock = clock
         self._delay = delay
         self._node, self._lease = _Write(), _Write()
         self._said: object = None  # what was written to the Node last
@@ -175,7 +172,7 @@ class NodeReadiness:
                 status="False" if missing else "True",
                 reason="NotReady" if missing else "Ready",
                 message=missing or "containers are placed, and the topology is published",
-                now=self._date(),
+                now=self._clock.date(),
             )
             if changed:
                 ready = "no" if missing else "yes"
@@ -203,7 +200,7 @@ class NodeReadiness:
 
     def _lease_object(self, wanted: Wanted) -> Object:
         names = {"taint": wanted.taint, "condition": wanted.condition}
-        stamp = datetime.fromtimestamp(self._date(), UTC).strftime("%Y-%m-%dT%H:%M:%S.%fZ")
+        stamp = datetime.fromtimestamp(self._clock.date(), UTC).strftime("%Y-%m-%dT%H:%M:%S.%fZ")
         return {
             "apiVersion": "coordination.k8s.io/v1",
             "kind": "Lease",

@@ -14,6 +14,7 @@ from pathlib import Path
 
 from nri_policy.daemon.tuner_link import TunerLink, check_hardware
 from nri_policy.engine.event import Reconfigured
+from nri_policy.foundation.clock import Clock
 from nri_policy.foundation.refusal import Refused
 from nri_policy.hardware.discovery import discover
 from nri_policy.hardware.machine import Machine
@@ -39,7 +40,7 @@ class Reloads:
         root: Path,
         read: Callable[[], Settings] | None,
         report: Callable[[ReloadResult], None],
-        now: Callable[[], float],
+        clock: Clock,
     ) -> None:
         """*read* reads the settings again, None: they stay; *root* holds the host's /sys."""
         self._node = node
@@ -49,7 +50,7 @@ class Reloads:
         self._root = root
         self.read = read or (lambda: node.view.layout.settings)
         self._report = report
-        self._now = now
+        self._clock = clock
         self.follow: Callable[[Settings], AbstractAsyncContextManager[None]] = _nobody
         self.latest: ReloadResult | None = None
         self.turn = asyncio.Lock()  # held by a reload
@@ -70,11 +71,11 @@ class Reloads:
                 self._metrics.count_refused_reload()
                 log.error("reload-refused", extra={"kept": "old", "reason": reason})  # noqa: TRY400 - its place says nothing
             else:
-                self._metrics.count_taken_reload(self._now())
+                self._metrics.count_taken_reload(self._clock.date())
                 log.info("reloaded", extra={"origin": origin})
                 log_notices(settings)
             self.latest = ReloadResult(
-                accepted=not reason, origin=origin, reason=reason, time=self._now()
+                accepted=not reason, origin=origin, reason=reason, time=self._clock.date()
             )
             self._report(self.latest)
             return self.latest

@@ -60,7 +60,7 @@ from nri_policy.delivery.inputs import (
 from nri_policy.delivery.machine import DeliveryState
 from nri_policy.delivery.record import Phase, cpuset_of
 from nri_policy.engine.grant import Changes
-from nri_policy.foundation.clock import Clock
+from nri_policy.foundation.clock import SYSTEM_CLOCK, Clock
 from nri_policy.foundation.cpuset import EMPTY, CPUSet
 from nri_policy.node import Node, Placed
 from nri_policy.workload.pod import Container, Resources
@@ -199,14 +199,14 @@ class Executor:
         cgroups: CgroupFiles | None,
         scopes: Scopes | None = None,
         *,
-        clock: Clock | None = None,
+        clock: Clock = SYSTEM_CLOCK,
         observers: Observers | None = None,
     ) -> None:
         """Take the files and systemd, if there are any."""
         self._node = node
         self._cgroups = cgroups
         self._scopes = scopes
-        self.clock = clock or Clock()
+        self.clock = clock
         self._observers = observers or Observers()
         self.state = DeliveryState(NodeDecisions(node), has_files=cgroups is not None)
         self.resizes: Resizes | None = None

@@ -12,13 +12,14 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
-from collections.abc import Awaitable, Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from http.client import NOT_FOUND
 from typing import Protocol
 
 from nri_policy.dra.allocation import AllocationError, read_allocation
 from nri_policy.dra.cdi import CDIFiles
 from nri_policy.engine.event import Prepared, Unprepared
+from nri_policy.foundation.clock import SYSTEM_CLOCK, Clock
 from nri_policy.foundation.refusal import Refused
 from nri_policy.foundation.wording import problem_of
 from nri_policy.kube.client import Client, ObjectKind
@@ -69,7 +70,7 @@ class Driver:
         ready: asyncio.Event,
         observe: Callable[[str, str, float], None] = lambda _method, _result, _seconds: None,
         record: Callable[[ClusterEvent], None] = lambda _: None,
-        sleep: Callable[[float], Awaitable[None]] = asyncio.sleep,
+        clock: Clock = SYSTEM_CLOCK,
     ) -> None:
         """Take the node's name in the cluster; *ready* is set once its containers are known.
 
@@ -84,7 +85,7 @@ class Driver:
         self._ready = ready
         self._observe = observe
         self._record = record
-        self._sleep = sleep
+        self._clock = clock
 
     async def prepare(self, request: NodePrepareResourcesRequest) -> NodePrepareResourcesResponse:
         """Hold claims; the answer has a result for each requested claim."""
@@ -173,7 +174,7 @@ class Driver:
                     except APIError as error:
                         if error.code == NOT_FOUND or attempt == TRIES:
                             raise
-                    await self._sleep(PAUSE)
+                    await self._clock.sleep(PAUSE)
         except TimeoutError as error:
             raise APIError(f"no answer within {PATIENCE:g} s") from error
         raise AssertionError("it has returned or raised")

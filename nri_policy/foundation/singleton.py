@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-import asyncio
 import errno
 import fcntl
 import os
-from collections.abc import Awaitable, Callable, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import AsyncExitStack, contextmanager, suppress
 from pathlib import Path
+
+from nri_policy.foundation.clock import SYSTEM_CLOCK, Clock
 
 SUCCESSION = 3.0  # seconds for a predecessor to end in; NRI gives a plugin 5 s to register
 LOOK = 0.1  # seconds between looks whether it has
@@ -51,7 +52,7 @@ def only_instance(path: Path) -> Iterator[None]:
 async def succeed(
     paths: Iterable[Path],
     stack: AsyncExitStack,
-    sleep: Callable[[float], Awaitable[None]] = asyncio.sleep,
+    clock: Clock = SYSTEM_CLOCK,
 ) -> None:
     """Hold the lock files *paths* while *stack* is open, after a predecessor has released them.
 
@@ -68,7 +69,7 @@ async def succeed(
                 if not looks:
                     raise
                 looks -= 1
-            await sleep(LOOK)
+            await clock.sleep(LOOK)
 
 
 def _open(path: Path) -> int:

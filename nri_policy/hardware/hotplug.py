@@ -20,6 +20,7 @@ from contextlib import AbstractContextManager, contextmanager
 from functools import partial
 from pathlib import Path
 
+from nri_policy.foundation.clock import SYSTEM_CLOCK, Clock
 from nri_policy.foundation.cpuset import CPUSet
 from nri_policy.foundation.units import format_bytes
 from nri_policy.foundation.wording import problem_of
@@ -104,12 +105,12 @@ class Hotplug:
         read: Callable[[], Machine],
         *,
         listen: Listen = uevents,
-        sleep: Callable[[float], Awaitable[None]] = asyncio.sleep,
+        clock: Clock = SYSTEM_CLOCK,
     ) -> None:
         self._root = root
         self._read = read
         self._listen = listen
-        self._sleep = sleep
+        self._clock = clock
 
     async def run(
         self,
@@ -166,7 +167,7 @@ class Hotplug:
         """Wait until there is news, at most so long."""
         waiting = {
             asyncio.ensure_future(notified.wait()),
-            asyncio.ensure_future(self._sleep(seconds)),
+            asyncio.ensure_future(self._clock.sleep(seconds)),
         }
         try:
             await asyncio.wait(waiting, return_when=asyncio.FIRST_COMPLETED)
@@ -178,7 +179,7 @@ class Hotplug:
         """Wait until the news end."""
         for _ in range(MOST_QUIETS):
             notified.clear()
-            await self._sleep(QUIET)
+            await self._clock.sleep(QUIET)
             if not notified.is_set():
                 return
         notified.clear()

@@ -10,9 +10,8 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import time
 from collections import deque
-from collections.abc import Awaitable, Callable
+from collections.abc import Callable
 from datetime import UTC, datetime
 from functools import partial
 from http.client import CONFLICT, FORBIDDEN, INTERNAL_SERVER_ERROR, TOO_MANY_REQUESTS
@@ -22,6 +21,7 @@ from typing import NoReturn
 from msgspec import Struct
 
 from nri_policy.foundation.backoff import backoff
+from nri_policy.foundation.clock import SYSTEM_CLOCK, Clock
 from nri_policy.kube.client import Client, Object, ObjectKind
 from nri_policy.kube.errors import APIError
 
@@ -80,33 +80,29 @@ class ClusterEvent(Struct, frozen=True, kw_only=True):
 class EventRecorder:
     """Creates events in one cluster, as one node's daemon."""
 
-    def __init__(  # noqa: PLR0913 - keywords: time, for tests to replace
+    def __init__(
         self,
         client: Client,
         node: str,
         *,
-        date: Callable[[], float] = time.time,
-        now: Callable[[], float] = time.monotonic,
-        sleep: Callable[[float], Awaitable[None]] = asyncio.sleep,
+        clock: Clock = SYSTEM_CLOCK,
         delay: Callable[[int], float] = _DELAY,
     ) -> None:
-        """Take the node's name, the time and date in seconds, and the pause after n failures."""
+        """Take the name of the node, and the pause after n failures."""
         self._client = client
         self._node = node
-        self._date = date
-        self._now = now
-        self._sleep = sleep
+        self._clock = clock
         self._delay = delay
         self._waiting: deque[Object] = deque(maxlen=MAX_WAITING)
         self._some = asyncio.Event()  # set while events are waiting
         self._recorded: dict[ClusterEvent, float] = {}  # with their times, the oldest first
         self._numbers = count()
-        self._paid_until = now()  # when the created events would be done at one per INTERVAL
-        self._log_at = now()  # when a failure may be logged again
+        self._paid_until = clock.now()  # when the created events would be done at one per INTERVAL
+        self._log_at = clock.now()  # when a failure may be logged again
 
     def record(self, event: ClusterEvent) -> None:
         """Queue an event, unless an equal one was recorded lately."""
-        now = self._now()
+        now = self._clock.now()
         for each, at in [*self._recorded.items()]:
             if now - at < SAME and len(self._recorded) <= MAX_REMEMBERED:
                 break
@@ -121,7 +117,9 @@ class EventRecorder:
         failures = 0
         while True:
             await self._some.wait()
-            await self._sleep(max(0.0, self._paid_until - (BURST - 1) * INTERVAL - self._now()))
+            await self._clock.sleep(
+                max(0.0, self._paid_until - (BURST - 1) * INTERVAL - self._clock.now())
+            )
             new = self._waiting.popleft()
             try:
                 await self._client.create(EVENTS, new, namespace=new["metadata"]["namespace"])
@@ -131,16 +129,16 @@ class EventRecorder:
                     failures += 1
                     if len(self._waiting) < MAX_WAITING:
                         self._waiting.appendleft(new)
-                    await self._sleep(max(error.wait, self._delay(failures)))
+                    await self._clock.sleep(max(error.wait, self._delay(failures)))
                     continue
             failures = 0
-            self._paid_until = max(self._paid_until, self._now()) + INTERVAL
+            self._paid_until = max(self._paid_until, self._clock.now()) + INTERVAL
             if not self._waiting:
                 self._some.clear()
 
     def _object(self, event: ClusterEvent) -> Object:
         """Return the object of an event; its name is unique, so a retry makes no second one."""
-        date = self._date()
+        date = self._clock.date()
         name = event.about.name[:_MAX_NAME].rstrip("-.")
         made = event_object(event, date, {"component": COMPONENT, "host": self._node})
         made["metadata"]["name"] = f"{name}.{int(date * 1000):x}.{next(self._numbers):x}"
@@ -148,7 +146,7 @@ class EventRecorder:
 
     def _log(self, new: Object, error: APIError) -> None:
         """Log that an event was not created, at most once in LOG_AGAIN."""
-        now = self._now()
+        now = self._clock.now()
         if error.code != CONFLICT and now >= self._log_at:
             self._log_at = now + LOG_AGAIN
             remedy = "configs/kubernetes/rbac.yaml has what is needed"

@@ -7,10 +7,11 @@ about pods show which devices are in use.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import asynccontextmanager
 from typing import NoReturn
 
+from nri_policy.foundation.clock import SYSTEM_CLOCK, Clock
 from nri_policy.foundation.cpuset import CPUSet
 from nri_policy.kubelet.pod_resources import Assignments, Device
 
@@ -28,10 +29,10 @@ class DeviceCounts:
         self,
         assignments: Assignments,
         *,
-        sleep: Callable[[float], Awaitable[None]] = asyncio.sleep,
+        clock: Clock = SYSTEM_CLOCK,
     ) -> None:
         self._assignments = assignments
-        self._sleep = sleep
+        self._clock = clock
         self._devices: Mapping[Device, CPUSet] | None = None  # None: not known
 
     def count(self) -> FreeDevices:
@@ -79,4 +80,4 @@ class DeviceCounts:
                 before, self._devices = self._devices, devices
                 if (devices or {}) != (before or {}):
                     changed()
-            await self._sleep(AGAIN)
+            await self._clock.sleep(AGAIN)

@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import time
 from collections.abc import Awaitable, Callable, Iterable, Mapping
 from http.client import FORBIDDEN, NOT_FOUND, UNAUTHORIZED
 from typing import Any
@@ -18,6 +17,7 @@ from typing import Any
 import msgspec
 from msgspec import Struct
 
+from nri_policy.foundation.clock import SYSTEM_CLOCK, Clock
 from nri_policy.foundation.units import parse_bytes, parse_cpu
 from nri_policy.kube.errors import APIError
 from nri_policy.kube.pod_reader import PodReader
@@ -38,13 +38,11 @@ class PodObjects:
         self,
         reader: PodReader,
         *,
-        now: Callable[[], float] = time.monotonic,
-        sleep: Callable[[float], Awaitable[None]] = asyncio.sleep,
+        clock: Clock = SYSTEM_CLOCK,
     ) -> None:
         self.late: Callable[[Pod, PodRequirements], Awaitable[None]] | None = None
         self._reader = reader
-        self._now = now
-        self._sleep = sleep
+        self._clock = clock
         self._tasks: dict[str, asyncio.Task[None]] = {}  # by the pod's sandbox
         self._found: dict[str, PodRequirements] = {}  # by the same
         self._missed: set[str] = set()  # pods that went on without an answer
@@ -55,7 +53,7 @@ class PodObjects:
     @property
     def readable(self) -> bool:
         """Whether pods may be read, as far as is known."""
-        return self._now() >= self._forbidden_until
+        return self._clock.now() >= self._forbidden_until
 
     def ask(self, pod: Pod) -> None:
         """Query a pod's object, without waiting, unless it is BestEffort or already known."""
@@ -75,7 +73,7 @@ class PodObjects:
         task = self._tasks.get(pod.id)
         if task is None or task.done() or pod.id in self._missed or self._slow:
             return
-        patience = asyncio.ensure_future(self._sleep(PATIENCE))
+        patience = asyncio.ensure_future(self._clock.sleep(PATIENCE))
         try:
             await asyncio.wait({task, patience}, return_when=asyncio.FIRST_COMPLETED)
         finally:
@@ -131,7 +129,7 @@ class PodObjects:
         if code == NOT_FOUND:  # the pod is gone, or a static pod's object does not exist yet
             return
         if code in {FORBIDDEN, UNAUTHORIZED}:
-            self._forbidden_until = self._now() + FORBIDDEN_FOR
+            self._forbidden_until = self._clock.now() + FORBIDDEN_FOR
         if code != self._failed:
             remedy = "; configs/kubernetes/rbac.yaml has what is needed" * (code == FORBIDDEN)
             name = f"{pod.namespace}/{pod.name}"

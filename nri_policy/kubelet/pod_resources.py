@@ -19,7 +19,6 @@ import asyncio
 import logging
 from collections.abc import (
     AsyncIterator,
-    Awaitable,
     Callable,
     Collection,
     Coroutine,
@@ -33,7 +32,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self, TypeVar
 
-from nri_policy.foundation.clock import Clock
+from nri_policy.foundation.clock import SYSTEM_CLOCK, Clock
 from nri_policy.foundation.cpuset import EMPTY, CPUSet
 from nri_policy.foundation.on_demand import OnDemand
 from nri_policy.foundation.wording import quoted
@@ -107,18 +106,18 @@ class Assignments:
         self,
         socket: Path,
         *,
-        sleep: Callable[[float], Awaitable[None]] = asyncio.sleep,
+        clock: Clock = SYSTEM_CLOCK,
     ) -> None:
         """Take the kubelet's socket, which need not exist yet."""
         self._socket = socket
-        self._sleep = sleep
+        self._clock = clock
         self._queries: dict[_Name, _Query] = {}
         self._tasks: set[asyncio.Task[Any]] = set()
         self._get = True  # whether the kubelet has the call Get, as far as is known
         self._listing = asyncio.Lock()
         self._lists = 0  # started so far
         self._listed: _Answers = {}
-        self._kubelet = OnDemand(self._connected, Clock())
+        self._kubelet = OnDemand(self._connected, clock)
         self.answered: Callable[[], None] = lambda: None  # called after each answer
 
     async def __aenter__(self) -> Self:
@@ -233,7 +232,7 @@ class Assignments:
     async def _connected(self) -> AsyncIterator[PodResourcesClient]:
         from nri_policy.kubelet.pod_resources_client import PodResourcesClient  # noqa: PLC0415 - with gRPC
 
-        client = PodResourcesClient(self._socket, self._sleep)
+        client = PodResourcesClient(self._socket, self._clock)
         try:
             yield client
         finally:
@@ -271,7 +270,7 @@ class Assignments:
 
     async def _done_within(self, seconds: float, tasks: set[asyncio.Task[Any]]) -> bool:
         """Return whether all *tasks* are done within *seconds*; leaves them running."""
-        timer = asyncio.ensure_future(self._sleep(seconds))
+        timer = asyncio.ensure_future(self._clock.sleep(seconds))
         pending: set[asyncio.Future[Any]] = {*tasks, timer}
         try:
             while timer in pending and len(pending) > 1:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Awaitable, Callable, Sequence
 from pathlib import Path
 from typing import Any
@@ -10,6 +9,7 @@ from typing import Any
 import grpc
 from google.protobuf.message import Message
 
+from nri_policy.foundation.clock import SYSTEM_CLOCK, Clock
 from nri_policy.foundation.grpc_services import service_stub
 from nri_policy.kubelet.errors import KubeletError
 from nri_policy.proto.podresources_pb2 import (
@@ -37,11 +37,9 @@ _NO_GET = (grpc.StatusCode.UNIMPLEMENTED, grpc.StatusCode.UNKNOWN)
 class PodResourcesClient:
     """A connection to the kubelet. All queries raise KubeletError."""
 
-    def __init__(
-        self, socket: Path, sleep: Callable[[float], Awaitable[None]] = asyncio.sleep
-    ) -> None:
+    def __init__(self, socket: Path, clock: Clock = SYSTEM_CLOCK) -> None:
         """Take the kubelet's socket, which need not exist yet."""
-        self._sleep = sleep
+        self._clock = clock
         self._channel = grpc.aio.insecure_channel(f"unix:{socket}", options=_OPTIONS)
         self._stub = service_stub(self._channel, DESCRIPTOR.services_by_name["PodResourcesLister"])
 
@@ -86,7 +84,7 @@ class PodResourcesClient:
         except grpc.aio.AioRpcError as error:
             if error.code() is not grpc.StatusCode.RESOURCE_EXHAUSTED:
                 raise
-        await self._sleep(BACKOFF)
+        await self._clock.sleep(BACKOFF)
         return await method(request)
 
 

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Protocol
 
 from google.protobuf.message import Message
 from msgspec import Struct
 
+from nri_policy.foundation.clock import Clock
 from nri_policy.nri.versions import Runtime
 from nri_policy.proto.nri_pb2 import (
     ConfigureRequest,
@@ -123,5 +124,5 @@ class Call(Struct, kw_only=True):
     came: float  # by `clock`, in seconds: the earliest time at which it can have arrived
     received: float  # by `clock`: when it was read
     deadline: float  # by `clock`; infinite if the caller set no limit
-    clock: Callable[[], float]
+    clock: Clock
     answered: bool = False

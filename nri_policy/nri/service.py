@@ -190,9 +190,9 @@ class PluginService:
             text = f"this plugin has no method {method[:64]!r}"
             to(CallRefused(text, code=Code.UNIMPLEMENTED))
             return
-        now = self._clock.now
+        clock = self._clock
         call = Call(
-            method=method, came=came, received=received, deadline=received + budget, clock=now
+            method=method, came=came, received=received, deadline=received + budget, clock=clock
         )
 
         def answer(outcome: bytes | CallRefused) -> None:
@@ -203,13 +203,13 @@ class PluginService:
                 result = (
                     RequestResult.FAILED if outcome.code == Code.INTERNAL else RequestResult.REFUSED
                 )
-            self._observe(call.method, result, now() - received)
+            self._observe(call.method, result, clock.now() - received)
 
         try:
             outcome = await self._outcome(call, payload, answer)
         except asyncio.CancelledError:
             if not call.answered:
-                self._observe(call.method, RequestResult.FAILED, now() - received)
+                self._observe(call.method, RequestResult.FAILED, clock.now() - received)
             call.answered = True
             raise
         if call.answered:
@@ -226,7 +226,7 @@ class PluginService:
                 if request.event not in _STATE_CHANGES:  # an error could fail the pod
                     return b""
                 call.method, request = _as_call(request)
-            seconds = call.received + LATE * (call.deadline - call.received) - call.clock()
+            seconds = call.received + LATE * (call.deadline - call.received) - call.clock.now()
             late = partial(self._late, call, request, answer)
             in_time = self._clock.call_later(seconds, late)
             try:

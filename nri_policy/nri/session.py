@@ -26,7 +26,7 @@ from typing import NoReturn
 from google.protobuf.message import DecodeError
 
 from nri_policy.foundation.backoff import backoff
-from nri_policy.foundation.clock import Clock
+from nri_policy.foundation.clock import SYSTEM_CLOCK, Clock
 from nri_policy.foundation.wording import problem_of
 from nri_policy.nri.channel import Channel
 from nri_policy.nri.errors import (
@@ -80,7 +80,7 @@ class Session:
         identity: PluginIdentity,
         *,
         turn: Turn | None = None,
-        clock: Clock | None = None,
+        clock: Clock = SYSTEM_CLOCK,
         delay: Callable[[int], float] = registration_delay,
         observe: Observe = unobserved,
         pauses: Pauses | None = None,
@@ -90,7 +90,7 @@ class Session:
         self._observe = observe
         self._identity = identity
         self._turn = turn or asyncio.Lock()
-        self._clock = clock or Clock()
+        self._clock = clock
         self._pauses = pauses or Pauses(self._clock)
         self._keep_out = keep_out
         self._delay = delay

@@ -11,8 +11,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import time
-from collections.abc import AsyncIterator, Awaitable, Callable, Collection
+from collections.abc import AsyncIterator, Callable, Collection
 from contextlib import asynccontextmanager
 from enum import StrEnum
 from functools import partial
@@ -22,6 +21,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from nri_policy.foundation.backoff import backoff
+from nri_policy.foundation.clock import SYSTEM_CLOCK, Clock
 from nri_policy.nrt.reading import Feed, Object, Reading
 from nri_policy.report import PublicationReport
 
@@ -98,8 +98,7 @@ class Sink(Protocol):
 class Pace(Struct, frozen=True, kw_only=True):
     """The clock and the delays of a publisher."""
 
-    now: Callable[[], float] = time.monotonic
-    sleep: Callable[[float], Awaitable[None]] = asyncio.sleep
+    clock: Clock = SYSTEM_CLOCK
     delay: Callable[[int], float] = _BACKOFF  # seconds after so many failures in a row
     last_write_timeout: float = LAST_WRITE_TIMEOUT
 
@@ -127,7 +126,7 @@ class TopologyPublisher:
         await self._feed.synchronized.wait()
         while True:
             self._changes.clear()
-            await self._pace.sleep(await self._attempt())
+            await self._pace.clock.sleep(await self._attempt())
             if not self._failures:
                 await self._change()
 
@@ -151,8 +150,8 @@ class TopologyPublisher:
 
     async def _change(self) -> None:
         """Wait for a change, or until the next check or refresh is due."""
-        due = min(self._refresh_at, self._check_at) - self._pace.now()
-        timer = asyncio.ensure_future(self._pace.sleep(max(0.0, due)))
+        due = min(self._refresh_at, self._check_at) - self._pace.clock.now()
+        timer = asyncio.ensure_future(self._pace.clock.sleep(max(0.0, due)))
         change = asyncio.ensure_future(self._changes.wait())
         try:
             await asyncio.wait({timer, change}, return_when=asyncio.FIRST_COMPLETED)
@@ -173,7 +172,7 @@ class TopologyPublisher:
         return INTERVAL
 
     async def _write(self) -> None:
-        now = self._pace.now()
+        now = self._pace.clock.now()
         if not self._feed.wanted:
             await self._withdraw()
             self._refresh_at = self._check_at = now + REFRESH
@@ -221,7 +220,7 @@ class TopologyPublisher:
             phase=PublicationPhase.PUBLISHED,
             version=written.version,
             generation=reading.generation,
-            written_at=time.time(),
+            written_at=self._pace.clock.date(),
             written=before.written + 1,
             trouble="",
             error="",
@@ -244,7 +243,7 @@ class TopologyPublisher:
 
     def _warn(self, event: str, **fields: str) -> bool:
         """Log *event*, unless LOG_AGAIN has not passed since the last one; return if logged."""
-        now, key = self._pace.now(), (event, fields.get("trouble"))
+        now, key = self._pace.clock.now(), (event, fields.get("trouble"))
         due = now >= self._logged_at.get(key, -LOG_AGAIN) + LOG_AGAIN
         if due:
             self._logged_at[key] = now

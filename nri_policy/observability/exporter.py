@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING
 
 from msgspec import Struct
 
+from nri_policy.foundation.clock import Clock
 from nri_policy.node import Node
 from nri_policy.observability.inventory import InventorySnapshot, make_gauges, take_snapshot
 from nri_policy.observability.metrics import Metrics
@@ -55,10 +56,10 @@ class Exporter:
     most `AGE` old.
     """
 
-    def __init__(self, metrics: Metrics, node: Node, now: Callable[[], float]) -> None:
+    def __init__(self, metrics: Metrics, node: Node, clock: Clock) -> None:
         self._metrics = metrics
         self._node = node
-        self._now = now
+        self._clock = clock
         self._loop = asyncio.get_running_loop()
         self._taken: _Taken | None = None
         self._copies: dict[bool, _Copy] = {}  # by whether it is OpenMetrics
@@ -75,7 +76,7 @@ class Exporter:
             raise ScrapeError(f"the daemon is busy for more than {PATIENCE:g} seconds")
         try:
             copy = self._copies.get(openmetrics)
-            if copy is None or self._now() - copy.at >= AGE:
+            if copy is None or self._clock.now() - copy.at >= AGE:
                 copy = self._copies[openmetrics] = self._make(openmetrics=openmetrics)
         finally:
             self._making.release()
@@ -92,7 +93,7 @@ class Exporter:
         else:
             body = plain.generate_latest(self._registry)
             content_type = plain.CONTENT_TYPE_PLAIN_0_0_4
-        return _Copy(body=body, content_type=content_type, at=self._now())
+        return _Copy(body=body, content_type=content_type, at=self._clock.now())
 
     def collect(self) -> Iterator[Metric]:
         """Yield all metrics for prometheus_client's registry; raises ScrapeError."""
@@ -123,9 +124,9 @@ class Exporter:
         fresh = (
             taken is not None
             and taken.snapshot.layout is layout  # else it would show pools that no longer exist
-            and self._now() - taken.at < period
+            and self._clock.now() - taken.at < period
         )
         if taken is None or not fresh:
             snapshot = take_snapshot(self._node.view)
-            taken = self._taken = _Taken(snapshot=snapshot, at=self._now())
+            taken = self._taken = _Taken(snapshot=snapshot, at=self._clock.now())
         return self._metrics.collect(), taken.snapshot

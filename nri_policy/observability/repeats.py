@@ -6,9 +6,10 @@ Owns what is equal (logger, level, event, fields), and how many warnings are rem
 from __future__ import annotations
 
 import logging
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass
+
+from nri_policy.foundation.clock import SYSTEM_CLOCK, Clock
 
 INTERVAL = 60.0  # seconds in which a repeated warning is logged once
 MOST = 500  # different warnings
@@ -34,8 +35,8 @@ class _Seen:
 class RepeatFilter:
     """The warnings of the last minute."""
 
-    def __init__(self, now: Callable[[], float] = time.monotonic) -> None:
-        self._now = now
+    def __init__(self, clock: Clock = SYSTEM_CLOCK) -> None:
+        self._clock = clock
         self._seen: dict[_Key, _Seen] = {}  # the longest without a repetition logged first
 
     def first(self, record: logging.LogRecord) -> bool:
@@ -47,17 +48,17 @@ class RepeatFilter:
             return False
         if len(self._seen) == MOST:
             del self._seen[next(iter(self._seen))]
-        self._seen[key] = _Seen(record, self._now())
+        self._seen[key] = _Seen(record, self._clock.now())
         return True
 
     def due(self) -> Iterator[logging.LogRecord]:
         """Yield records for repeated warnings, with their number as `repeated`."""
-        now = self._now()
+        now = self._clock.now()
         for key, seen in [*self._seen.items()]:
             if now - seen.logged < INTERVAL:
                 continue
             del self._seen[key]
             if seen.repeated:
-                known = {"exc_info": None, "created": time.time(), "repeated": seen.repeated}
+                known = {"exc_info": None, "created": self._clock.date(), "repeated": seen.repeated}
                 yield logging.makeLogRecord(vars(seen.record) | known)
                 self._seen[key] = _Seen(seen.record, now)

@@ -10,8 +10,9 @@ import math
 import os
 import socket
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 
+from nri_policy.foundation.clock import SYSTEM_CLOCK, Clock
 from nri_policy.foundation.wording import one_line, problem_of
 
 log = logging.getLogger(__name__)
@@ -26,12 +27,12 @@ class ServiceManager:
     def __init__(
         self,
         environment: Mapping[str, str] = os.environ,
-        now: Callable[[], float] = time.monotonic,
+        clock: Clock = SYSTEM_CLOCK,
     ) -> None:
         path = environment.get("NOTIFY_SOCKET", "")
         self._address = f"\0{path[1:]}" if path.startswith("@") else path
-        self._now = now
-        self._started = now()
+        self._clock = clock
+        self._started = clock.now()
         self._ready = False
         self._status = ""
         self._sent_at: dict[str, float] = {}  # when each regular message was sent
@@ -50,7 +51,7 @@ class ServiceManager:
         if ready and not self._ready:
             self._ready = True
             lines.append("READY=1")
-        waited = self._now() - self._started
+        waited = self._clock.now() - self._started
         if not self._ready and waited < PATIENCE and self._due("EXTEND", MORE_TIME / 3):
             lines.append(f"EXTEND_TIMEOUT_USEC={MORE_TIME * 1e6:.0f}")
         if self._feed and self._due("WATCHDOG", self._feed):
@@ -76,7 +77,7 @@ class ServiceManager:
 
     def _due(self, what: str, every: float) -> bool:
         """Return whether *what* was not sent for *every* seconds, and mark it as sent."""
-        now = self._now()
+        now = self._clock.now()
         if now - self._sent_at.get(what, -every) < every:
             return False
         self._sent_at[what] = now

@@ -38,7 +38,6 @@ class PluginComponents:
         pods_changed: Callable[[], None] = lambda: None,
     ) -> None:
         """*pods_changed* is called when there are others of the pods that schedulers count."""
-        self.now = sources.now
         self._host_equipment = sources.equipment
         self.runtime: Runtime | None = None  # None: not known yet
         self.node = node

@@ -84,7 +84,7 @@ class DaemonEvents:
     async def elapse(self) -> None:
         """Do what is due by now."""
         async with self._node.turn:
-            now, deadline = self._components.now(), self._node.view.next_deadline
+            now, deadline = self._components.executor.clock.date(), self._node.view.next_deadline
             if deadline is not None and deadline <= now:
                 self._decisions.decide(Elapsed(now=now))
 

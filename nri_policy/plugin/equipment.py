@@ -16,6 +16,7 @@ from collections.abc import Awaitable, Callable, Collection, Iterator
 from pathlib import Path
 
 from nri_policy.classes import Equipment
+from nri_policy.foundation.clock import SYSTEM_CLOCK, Clock
 from nri_policy.hardware.disks import disks_of
 from nri_policy.hardware.hotplug import Listen, uevents_of
 from nri_policy.hardware.notes import Notes
@@ -163,12 +164,12 @@ class HostEquipment:
         root: Path,
         *,
         listen: Listen = _DISKS,
-        sleep: Callable[[float], Awaitable[None]] = asyncio.sleep,
+        clock: Clock = SYSTEM_CLOCK,
     ) -> None:
         """Look once; OCI runtimes stay what they are until the daemon's next start."""
         self._root = root
         self._listen = listen
-        self._sleep = sleep
+        self._clock = clock
         self._oci = oci_runtime(root)
         self._notified = asyncio.Event()
         self.latest = equipment_of(root, self._oci)
@@ -190,11 +191,14 @@ class HostEquipment:
 
     async def _until(self, notified: asyncio.Event) -> None:
         """Wait until there is news and a moment more, at most for the period."""
-        ends = {asyncio.ensure_future(notified.wait()), asyncio.ensure_future(self._sleep(PERIOD))}
+        ends = {
+            asyncio.ensure_future(notified.wait()),
+            asyncio.ensure_future(self._clock.sleep(PERIOD)),
+        }
         try:
             await asyncio.wait(ends, return_when=asyncio.FIRST_COMPLETED)
         finally:
             for end in ends:
                 end.cancel()
         if notified.is_set():
-            await self._sleep(QUIET)
+            await self._clock.sleep(QUIET)

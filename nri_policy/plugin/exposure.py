@@ -13,11 +13,11 @@ import os
 import re
 import shutil
 import stat
-import time
-from collections.abc import Callable, Collection, Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
+from nri_policy.foundation.clock import SYSTEM_CLOCK, Clock
 from nri_policy.proto.nri_pb2 import Mount
 
 DESTINATION = "/.nri-resource-policy"
@@ -34,13 +34,11 @@ _ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,255}")
 class Exposure:
     """The folders of all containers, below *folder*, which is made if it is not there."""
 
-    def __init__(
-        self, folder: Path, *, on_host: bool = True, now: Callable[[], float] = time.time
-    ) -> None:
-        """*on_host*: the runtime finds *folder* too; *now* is in seconds, as files' times are."""
+    def __init__(self, folder: Path, *, on_host: bool = True, clock: Clock = SYSTEM_CLOCK) -> None:
+        """*on_host*: the runtime finds *folder* too; files' times are by *clock*."""
         self.on_host = on_host
         self._folder = str(folder)
-        self._now = now
+        self._clock = clock
 
     def make(self, container_id: str) -> Mount:
         """Make a folder for a container; return the mount that lets the container see it.
@@ -108,7 +106,7 @@ class Exposure:
             written = os.stat(name, dir_fd=ours, follow_symlinks=False).st_mtime
         except OSError:
             return False
-        return self._now() - written < MAX_CREATION
+        return self._clock.date() - written < MAX_CREATION
 
 
 def _name(container_id: str) -> str:

@@ -11,6 +11,7 @@ from collections.abc import Callable, Collection, Iterator
 from enum import StrEnum
 
 from nri_policy.delivery.executor import Overlap
+from nri_policy.foundation.clock import Clock
 from nri_policy.kube.events import ClusterEvent, Subject
 from nri_policy.workload.pod import Container
 
@@ -36,18 +37,18 @@ class Findings:
         *,
         record: Callable[[ClusterEvent], None],
         count: Callable[[Anomaly], None],
-        now: Callable[[], float],
+        clock: Clock,
     ) -> None:
-        """Take the node's name, what records an event and what counts, and the time in seconds."""
+        """Take the node's name, what records an event and what counts."""
         self._node = Subject.node(node)
         self._record = record
         self._count = count
-        self._now = now
+        self._clock = clock
         self._latest: deque[tuple[float, str]] = deque(maxlen=MOST_SHOWN)
 
     def recent(self) -> Iterator[str]:
         """Yield what was found of containers within the last hour."""
-        now = self._now()
+        now = self._clock.date()
         return (text for at, text in self._latest if now - at < SHOWN)
 
     def overlap(self, found: Overlap) -> None:
@@ -81,7 +82,7 @@ class Findings:
 
     def _found(self, finding: Anomaly, container: Container, reason: str, text: str) -> None:
         self._count(finding)
-        self._latest.append((self._now(), f"{container.full_name} {text}"))
+        self._latest.append((self._clock.date(), f"{container.full_name} {text}"))
         pod = container.pod
         about = Subject.pod(pod.namespace, pod.name, pod.uid)
         self._record(

@@ -115,7 +115,7 @@ class PolicyPlugin:
                 containers=(*present, *creating),
                 pods=self._inventory.empty_pods(pods, present),
                 held=held,
-                now=self._components.now(),
+                now=self._executor.clock.date(),
                 equipment=self._components.equipment(),
             )
         )
@@ -220,7 +220,7 @@ class PolicyPlugin:
             return
         self._pods.note_start(pod, container)
         self._take_in(pod, container)
-        self._decisions.decide(Started(container_id=container.id, now=self._components.now()))
+        self._decisions.decide(Started(container_id=container.id, now=self._executor.clock.date()))
         self._resources.show(container.id)
         self._enter(container.id, Phase.STARTING)
         placed = self._node.view.placed.get(container.id)
@@ -255,7 +255,9 @@ class PolicyPlugin:
         if await self._is_gone(pod, container, has_cgroup=True):
             return
         if self._take_in(pod, container):
-            self._decisions.decide(Started(container_id=container.id, now=self._components.now()))
+            self._decisions.decide(
+                Started(container_id=container.id, now=self._executor.clock.date())
+            )
         self._enter(container.id, Phase.RUNNING)
         if container.id in self._node.view.classes:
             self._started(container.id)

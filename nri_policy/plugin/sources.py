@@ -1,8 +1,7 @@
-"""What the plugin asks beside the runtime: the kubelet, the API server, the host, the clock."""
+"""What the plugin asks beside the runtime: the kubelet, the API server, the host."""
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable, Iterable, Mapping
 from typing import Protocol
 
@@ -22,7 +21,7 @@ class HostCgroups(CgroupFiles, PartitionFiles, QuotaFiles, Protocol):
 
 
 class Sources(Struct, frozen=True, kw_only=True):
-    """What else is asked about containers, and the time."""
+    """What else is asked about containers."""
 
     locator: Locator | None = None  # None: devices and mounts are no hints
     assignments: AssignmentSource | None = None  # None: the kubelet is not asked
@@ -31,7 +30,6 @@ class Sources(Struct, frozen=True, kw_only=True):
     )
     objects: PodObjectSource | None = None  # None: nor about what containers ask for
     cgroups: HostCgroups | None = None  # None: only the runtime's events say what is in force
-    now: Callable[[], float] = time.time  # seconds since the epoch
     held: Callable[[], Mapping[str, StoredGrant]] = dict  # what an earlier daemon granted, by id
     # what claims hold by their CDI files, where the store is lost
     recorded: Callable[[], Iterable[StoredGrant]] = tuple

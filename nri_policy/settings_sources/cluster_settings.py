@@ -11,7 +11,7 @@ from __future__ import annotations
 import asyncio
 import json
 import logging
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Callable, Mapping
 from datetime import UTC, datetime
 from functools import partial
 from pathlib import Path
@@ -20,6 +20,7 @@ from typing import Any, Protocol
 from msgspec.structs import replace
 
 from nri_policy.foundation.backoff import backoff
+from nri_policy.foundation.clock import SYSTEM_CLOCK, Clock
 from nri_policy.foundation.wording import problem_of
 from nri_policy.settings import KIND, Problem, ReloadResult, Settings, SettingsError, from_spec
 from nri_policy.settings_sources.objects import PolicyObject, PolicyScope, PolicySelection, name_of
@@ -64,7 +65,7 @@ class ClusterSettingsSource:
         kept: Path,
         otherwise: Callable[[], Settings],
         changed: Callable[[], None],
-        sleep: Callable[[float], Awaitable[None]] = asyncio.sleep,
+        clock: Clock = SYSTEM_CLOCK,
         delay: Callable[[int], float] = _BACKOFF,
     ) -> None:
         """Take the file to save the object in force, and a callback for its changes.
@@ -76,7 +77,7 @@ class ClusterSettingsSource:
         self._kept = kept
         self._otherwise = otherwise
         self._changed = changed
-        self._sleep = sleep
+        self._clock = clock
         self._delay = delay
         self._known = _read(kept)
         self._loaded: PolicyObject | None = None
@@ -133,7 +134,7 @@ class ClusterSettingsSource:
 
     async def _wait_briefly(self, event: asyncio.Event) -> None:
         waiting = asyncio.ensure_future(event.wait())
-        timer = asyncio.ensure_future(self._sleep(PATIENCE))
+        timer = asyncio.ensure_future(self._clock.sleep(PATIENCE))
         try:
             await asyncio.wait({waiting, timer}, return_when=asyncio.FIRST_COMPLETED)
         finally:
@@ -165,7 +166,7 @@ class ClusterSettingsSource:
                 else:
                     self._failed(level, error)
                 failures += 1
-            await self._sleep(self._delay(failures))
+            await self._clock.sleep(self._delay(failures))
 
     async def _follow_group(self, tasks: asyncio.TaskGroup) -> None:
         """Watch the object of the group that the node is in, which may change."""
@@ -178,7 +179,7 @@ class ClusterSettingsSource:
             except ClusterError as error:
                 self._failed(PolicyScope.GROUP, error)
                 failures += 1
-                await self._sleep(self._delay(failures))
+                await self._clock.sleep(self._delay(failures))
                 continue
             failures = 0
             if group != current:
@@ -191,7 +192,7 @@ class ClusterSettingsSource:
                     following = tasks.create_task(self._follow(PolicyScope.GROUP, name))
                 else:
                     self._record(PolicyScope.GROUP, None)
-            await self._sleep(GROUP_PERIOD)
+            await self._clock.sleep(GROUP_PERIOD)
 
     def _record(self, level: PolicyScope, policy: PolicyObject | None) -> None:
         if self._troubles.pop(level, None):
@@ -241,7 +242,7 @@ class ClusterSettingsSource:
                 failures += 1
                 if failures == 1:
                     log.warning("status-not-written", extra={"object": name, "reason": str(error)})
-                await self._sleep(self._delay(failures))
+                await self._clock.sleep(self._delay(failures))
                 self._statuses[name] = self._statuses.pop(name)  # try the others first
                 continue
             failures = 0

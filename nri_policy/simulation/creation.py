@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from datetime import UTC, datetime
 from itertools import count
 
 import msgspec
 
+from nri_policy.foundation.clock import Clock
 from nri_policy.kubelet import runtimespec
 from nri_policy.kubelet.runtime_requests import Kubelet
 from nri_policy.manifests.pod import ContainerManifest, PodManifest
@@ -19,8 +20,7 @@ from nri_policy.simulation.containers import SimulatedContainer, SimulatedPod
 class Creation:
     """Makes pods and containers; the same calls in the same order make the same ids."""
 
-    def __init__(self, release: Release, kubelet: Kubelet, clock: Callable[[], float]) -> None:
-        """Take a *clock* in seconds since the epoch."""
+    def __init__(self, release: Release, kubelet: Kubelet, clock: Clock) -> None:
         self._release = release
         self._kubelet = kubelet
         self._clock = clock
@@ -33,7 +33,7 @@ class Creation:
         uid = manifest.metadata.uid or runtimespec.object_uid("uid", manifest.key, serial)
         metadata = msgspec.structs.replace(manifest.metadata, uid=uid)
         manifest = msgspec.structs.replace(manifest, metadata=metadata)
-        now = datetime.fromtimestamp(self._clock(), UTC)
+        now = datetime.fromtimestamp(self._clock.date(), UTC)
         message = self._kubelet.sandbox(manifest, seen=f"{now:%Y-%m-%dT%H:%M:%SZ}")
         message.id = runtimespec.object_id("pod", manifest.key, serial)
         if self._release.shows_ips:
@@ -63,4 +63,4 @@ class Creation:
     def show_time(self, container: SimulatedContainer, field: str) -> None:
         """Set one of a container's times to now, where the release shows them."""
         if self._release.shows_times:
-            setattr(container.message, field, int(self._clock() * 1e9))
+            setattr(container.message, field, int(self._clock.date() * 1e9))

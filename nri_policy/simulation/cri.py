@@ -24,12 +24,12 @@ Where the two runtimes differ:
 from __future__ import annotations
 
 import logging
-import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any, Self
 
+from nri_policy.foundation.clock import SYSTEM_CLOCK, Clock
 from nri_policy.foundation.cpuset import CPUSet
 from nri_policy.kubelet import runtimespec
 from nri_policy.kubelet.runtime_requests import Kubelet
@@ -64,8 +64,7 @@ class ContainerRuntime:
     """What answers CRI calls, and has the plugins at *socket_path* take part; a context manager.
 
     Its CRI calls raise CRIError with the text that kubelet would show. The pods and containers that
-    they return stay current. `machine` and `devices` may be changed at any time; *clock* is in
-    seconds since the epoch.
+    they return stay current. `machine` and `devices` may be changed at any time.
     """
 
     def __init__(  # noqa: PLR0913 - keywords, as many as a real runtime's settings that matter here
@@ -79,7 +78,7 @@ class ContainerRuntime:
         nri_version: Version | None = None,
         kubelet: Kubelet = _NODE,
         timeouts: Timeouts = _TIMEOUTS,
-        clock: Callable[[], float] = time.time,
+        clock: Clock = SYSTEM_CLOCK,
     ) -> None:
         self.socket_path = socket_path
         self.release = Release.of(name, version, nri_version)

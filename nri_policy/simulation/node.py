@@ -18,6 +18,7 @@ from msgspec.structs import replace
 from nri_policy.daemon.daemon import Daemon, Environment
 from nri_policy.dra.cpu_devices import pools_by_device
 from nri_policy.engine.event import Prepared, Unprepared
+from nri_policy.foundation.clock import Clock
 from nri_policy.foundation.cpuset import CPUSet
 from nri_policy.foundation.refusal import Refused
 from nri_policy.foundation.yamltext import Marks
@@ -75,6 +76,7 @@ class SimulatedNode:
         self._running: AsyncExitStack | None = None
         self._daemon: Daemon | None = None
         self._time = 1.7e9  # seconds since the epoch; moves only by `advance`
+        self._clock = Clock(date=lambda: self._time)
         self.runtime = EmbeddedRuntime(
             folder / "nri.sock",
             online_cpus=machine.online,
@@ -83,7 +85,7 @@ class SimulatedNode:
             version=RUNTIME,
             # time is the scenario's own: no request is late because this machine is slow
             timeouts=Timeouts(registration=COMES_BACK, request=COMES_BACK),
-            clock=lambda: self._time,
+            clock=self._clock,
         )
         self.runtime.machine.rdt_groups = None  # no tuner makes those of the settings here
         self.runtime.devices.advertise(devices)
@@ -141,7 +143,7 @@ class SimulatedNode:
             socket = self._folder / "pod-resources.sock"
             await self._running.enter_async_context(answering(self.runtime.devices, socket))
             # the answer is waited for, however slow this machine is: time is the scenario's own
-            assignments = Assignments(socket, sleep=_forever)
+            assignments = Assignments(socket, clock=Clock(sleep=_forever))
             await self._running.enter_async_context(assignments)
         # the embedded runtime needs no rest between two plugins
         host = Environment(
@@ -151,6 +153,7 @@ class SimulatedNode:
                 "this node is simulated: its containers have no processes",
                 "its clock started in 2023, and moves only by the scenario's step `advance`",
             ),
+            clock=self._clock,
             delay=lambda _failures: 0.0,
             unused=lambda: None if assignments is None else self.runtime.devices.unused(),
             sources=Sources(
@@ -158,7 +161,6 @@ class SimulatedNode:
                 assignments=assignments,
                 claims=_Claims(self.runtime.devices),
                 objects=_Objects(self.runtime),
-                now=lambda: self._time,
             ),
         )
         try:

@@ -18,7 +18,7 @@ import os
 from collections.abc import Coroutine, Mapping
 from pathlib import Path
 
-from nri_policy.foundation.clock import Clock
+from nri_policy.foundation.clock import SYSTEM_CLOCK, Clock
 from nri_policy.foundation.cpuset import CPUSet
 from nri_policy.systemd.message import (
     PREFIX,
@@ -97,9 +97,9 @@ def mask(ids: CPUSet) -> bytes:
 class Scopes:
     """The scopes of the host whose root folder is *root*."""
 
-    def __init__(self, root: Path, clock: Clock | None = None) -> None:
+    def __init__(self, root: Path, clock: Clock = SYSTEM_CLOCK) -> None:
         self._root = root
-        self._clock = clock or Clock()
+        self._clock = clock
         self._failed: tuple[float, ManagerError] | None = None  # do not retry until then; the error
 
     async def allow(self, cgroup: str, cpus: CPUSet, mems: CPUSet | None = None) -> str:

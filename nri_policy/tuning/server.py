@@ -11,7 +11,6 @@ import math
 import os
 import socket
 import stat
-import time
 from collections.abc import Callable, Iterator
 from contextlib import closing, contextmanager, suppress
 from pathlib import Path
@@ -46,7 +45,7 @@ def open_tuner(
     folder.mkdir(mode=0o700, parents=True, exist_ok=True)
     with only_instance(folder / LOCK):
         journal = Journal(folder, boot_id(root))
-        yield Tuner(make_files(root), journal, now=time.monotonic, wall=time.time)
+        yield Tuner(make_files(root), journal)
 
 
 class Restoration(Struct, frozen=True, kw_only=True):

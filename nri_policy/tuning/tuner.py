@@ -8,10 +8,11 @@ from __future__ import annotations
 import logging
 import math
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 
 from msgspec.structs import replace
 
+from nri_policy.foundation.clock import SYSTEM_CLOCK, Clock
 from nri_policy.foundation.wording import quoted, some
 from nri_policy.tuning.decision import (
     Action,
@@ -42,14 +43,11 @@ class Tuner:
         files: Files,
         journal: Journal,
         *,
-        now: Callable[[], float],
-        wall: Callable[[], float],
+        clock: Clock = SYSTEM_CLOCK,
     ) -> None:
-        """Take the kernel's files, the journal, a monotonic clock and one since the epoch."""
         self._files = files
         self._journal = journal
-        self._now = now
-        self._wall = wall
+        self._clock = clock
         self._desired: Desired | None = None
         self._repair = False
         self._looked_at = 0.0
@@ -89,7 +87,7 @@ class Tuner:
         """Read all items, and write those that must be and can be written."""
         if self._desired is None:
             return
-        self._looked_at = self._now()
+        self._looked_at = self._clock.now()
         self._steps = {}
         # The governor performance hides the energy preference, and the kernel refuses to write it.
         # So other governors precede the preferences, and the governor performance follows them.
@@ -143,7 +141,7 @@ class Tuner:
         for item, (step, found) in self._steps.items():
             if step.state is State.PENDING and isinstance(found, str) and item in self._attempts:
                 times.append(self._attempts[item].retry_at)
-        return max(0.0, min(times) - self._now())
+        return max(0.0, min(times) - self._clock.now())
 
     def list_tunables(self) -> tuple[Tunable, ...]:
         """Return how all items are, as of the latest look; before the first, as the journal has."""
@@ -179,7 +177,7 @@ class Tuner:
         wish, found = self._desired.get(item), self._read(item)
         entry, attempts = self._journal.entries.get(item), self._attempts.get(item, Attempts())
         value = None if wish is None else wish.value
-        step = decide(value, found, entry, attempts, self._now(), repair=self._repair)
+        step = decide(value, found, entry, attempts, self._clock.now(), repair=self._repair)
         if step.action is Action.WRITE and isinstance(found, str):
             try:
                 check(item, found)
@@ -202,7 +200,7 @@ class Tuner:
             found, wish = self._steps[item][1], self._desired[item].value
             assert isinstance(found, str), "an item was read before it is written"
             entry = self._journal.entries.get(item)
-            entries.append(record_entry(item, wish, found, entry, self._wall()))
+            entries.append(record_entry(item, wish, found, entry, self._clock.date()))
         try:
             self._journal.record(entries)
         except OSError as error:
@@ -223,7 +221,7 @@ class Tuner:
         value = self._target(item)
         if step.state is State.CONTESTED:
             attempts = self._attempts.get(item, Attempts())
-            self._attempts[item] = record_repair(attempts, self._now())
+            self._attempts[item] = record_repair(attempts, self._clock.now())
         try:
             self._files.write(item, value)
         except OSError as error:
@@ -244,7 +242,7 @@ class Tuner:
 
     def _fail(self, item: Item, why: str, *, hopeless: bool = False) -> None:
         attempts = self._attempts.get(item, Attempts())
-        self._attempts[item] = record_failure(attempts, why, self._now(), hopeless=hopeless)
+        self._attempts[item] = record_failure(attempts, why, self._clock.now(), hopeless=hopeless)
         self._written[item.kind, "failed"] += 1
         state = State.UNSUPPORTED if hopeless else State.PENDING
         self._steps[item] = Step(Action.NOTHING, state, why), self._steps[item][1]

@@ -19,6 +19,7 @@ from unittest.mock import patch
 
 from msgspec.structs import replace
 
+from nri_policy.foundation.clock import Clock
 from nri_policy.foundation.cpuset import CPUSet
 from nri_policy.foundation.glob import Glob
 from nri_policy.hardware.interrupts import Interrupts, read_interrupts
@@ -151,7 +152,7 @@ class History:
     def start(self) -> None:
         """Start the tuner, which knows what its journal has."""
         journal = Journal(self.state, BOOT)
-        self.tuner = Tuner(self.files, journal, now=lambda: self.now, wall=lambda: 1e9)
+        self.tuner = Tuner(self.files, journal, clock=Clock(now=lambda: self.now, date=lambda: 1e9))
 
     def texts(self) -> dict[str, str]:
         """Return all files that the tuner could change."""

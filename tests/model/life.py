@@ -209,13 +209,13 @@ class Daemon:
             self.node,
             None if blind else self.files,
             Scopes(self.loop, self.files) if systemd else None,
-            clock=Clock(now=self.loop.time, sleep=self._sleep),
+            clock=Clock(now=self.loop.time, date=lambda: 0.0, sleep=self._sleep),
         )
         self.components = PluginComponents(
             self.node,
             Exposure(Path("/nowhere"), on_host=False),
             self.executor,
-            sources=Sources(now=lambda: 0.0, held=lambda: engines.stored(self._store)),
+            sources=Sources(held=lambda: engines.stored(self._store)),
         )
         if partitions:
             self.components.partitions._files = self.files
@@ -382,7 +382,7 @@ class Daemon:
         arguments = request.arguments()
         async with self.node.turn:
             self._call = Call(
-                method=method, came=0.0, received=0.0, deadline=0.0, clock=self.loop.time
+                method=method, came=0.0, received=0.0, deadline=0.0, clock=self.executor.clock
             )
             self.plugin.begin(self._call)
             try:

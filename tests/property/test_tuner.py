@@ -13,6 +13,7 @@ import msgspec
 from hypothesis import given
 from hypothesis import strategies as st
 
+from nri_policy.foundation.clock import Clock
 from nri_policy.hardware.resctrl import RESCTRL
 from nri_policy.tuning.files import KernelFiles
 from nri_policy.tuning.journal import FILE, Journal
@@ -115,7 +116,7 @@ def test_whatever_is_sent_only_the_closed_list_is_written(sent: list[bytes]) -> 
     files = Recorded(_host())
     with tempfile.TemporaryDirectory() as folder:
         journal = Journal(Path(folder), BOOT)
-        tuner = Tuner(files, journal, now=lambda: 0.0, wall=lambda: 0.0)
+        tuner = Tuner(files, journal, clock=Clock(now=lambda: 0.0, date=lambda: 0.0))
         for line in sent:
             ours, theirs = socket.socketpair()
             with closing(ours), closing(theirs):

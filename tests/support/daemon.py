@@ -11,6 +11,7 @@ from typing import Any
 from nri_policy.daemon.daemon import ContainerCgroups, Daemon, Environment
 from nri_policy.daemon.dra import no_cpu_manager
 from nri_policy.daemon.tuner_link import Ask, no_tuner
+from nri_policy.foundation.clock import SYSTEM_CLOCK, Clock
 from nri_policy.foundation.cpuset import CPUSet
 from nri_policy.kube.client import Client
 from nri_policy.kube.events import ClusterEvent
@@ -57,6 +58,7 @@ async def served(
     name: str = "containerd",
     version: str = "2.1.9",
     sources: Sources | None = None,
+    clock: Clock = SYSTEM_CLOCK,
     before: Sequence[Mapping[str, Any]] = (),
     meanwhile: Callable[[EmbeddedRuntime], Awaitable[None]] | None = None,
     cgroups: Callable[[EmbeddedRuntime], ContainerCgroups] | None = None,
@@ -97,6 +99,7 @@ async def served(
             report=report,
             record=record,
             sources=sources or Sources(),
+            clock=clock,
             delay=lambda _: 0.0,
             client=client,
             node_name="node-a",

@@ -10,6 +10,7 @@ from contextlib import AbstractAsyncContextManager, contextmanager
 from pathlib import Path
 from typing import Any
 
+from nri_policy.foundation.clock import Clock
 from nri_policy.foundation.cpuset import CPUSet
 from nri_policy.tuning.decision import Lack
 from nri_policy.tuning.files import Files, KernelFiles
@@ -103,7 +104,9 @@ class TunedHost:
         folder = self.folder / "tuner"
         folder.mkdir(exist_ok=True)
         journal = Journal(folder, BOOT)
-        self.tuner = Tuner(self.files, journal, now=lambda: self.time, wall=lambda: 0.0)
+        self.tuner = Tuner(
+            self.files, journal, clock=Clock(now=lambda: self.time, date=lambda: 0.0)
+        )
 
     def ask(
         self, desired: Desired | None = None, *, repair: bool = False, whole: bool = False

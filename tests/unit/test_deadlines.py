@@ -9,7 +9,7 @@ from msgspec.structs import replace
 
 from nri_policy.daemon.daemon import Daemon, Environment
 from nri_policy.engine.event import Created, Started, Synchronized
-from nri_policy.plugin.sources import Sources
+from nri_policy.foundation.clock import Clock
 from tests.support import nodes
 from tests.support.patience import HANGS
 
@@ -28,9 +28,11 @@ async def test_a_cold_start_ends_on_time_and_then_nobody_looks_any_more(tmp_path
         time += seconds
         await asyncio.sleep(0)
 
-    host = Environment(state_dir=tmp_path, root=tmp_path, sources=Sources(now=lambda: time))
+    host = Environment(
+        state_dir=tmp_path, root=tmp_path, clock=Clock(date=lambda: time, sleep=sleep)
+    )
     daemon = Daemon(machine, nodes.settings(), host)
-    meeting = asyncio.create_task(daemon.meet_deadlines(sleep))
+    meeting = asyncio.create_task(daemon.meet_deadlines())
     for _ in range(3):
         await asyncio.sleep(0)
     assert slept == []

@@ -20,6 +20,7 @@ from nri_policy.audit.deviations import CpusetState, KernelState, Target
 from nri_policy.audit.first_process import FirstProcess
 from nri_policy.audit.orphans import KnownContainers
 from nri_policy.classes import Origin, Scheduler, Scheduling
+from nri_policy.foundation.clock import Clock
 from nri_policy.foundation.cpuset import CPUSet
 from nri_policy.node import Company
 from nri_policy.settings import Audit, SchedulingPolicy
@@ -61,7 +62,7 @@ class Node:
     time: float = 1000.0
 
     def __post_init__(self) -> None:
-        self.auditor = Auditor(self, self, now=lambda: self.time, sleep=self.sleep)
+        self.auditor = Auditor(self, self, clock=Clock(date=lambda: self.time, sleep=self.sleep))
 
     def limits(self, cgroup: str, names: Iterable[str]) -> dict[str, str]:
         there = self.files.get(cgroup, {})
@@ -188,7 +189,7 @@ async def test_what_was_decided_anew_meanwhile_is_no_drift() -> None:
         del seconds
         node.containers["id1"] = replace(node.containers["id1"], cpus=CPUSet([5]))
 
-    node.auditor = Auditor(node, node, sleep=sleep)
+    node.auditor = Auditor(node, node, clock=Clock(sleep=sleep))
     await node.auditor.round()
     assert node.drifts() == []
     assert node.auditor.report.changing == ("default/pod1/main",)
@@ -349,7 +350,7 @@ async def test_rounds_come_with_time_and_when_hastened() -> None:
         periods.put_nowait(over)
         await over.wait()
 
-    node.auditor = Auditor(node, node, sleep=sleep)
+    node.auditor = Auditor(node, node, clock=Clock(sleep=sleep))
     running = asyncio.create_task(node.auditor.run())
     (await periods.get()).set()
     await periods.get()
@@ -369,7 +370,7 @@ async def test_a_round_that_fails_is_not_the_last(caplog: pytest.LogCaptureFixtu
             raise OSError("no")
 
     node = Broken()
-    node.auditor = Auditor(node, node, sleep=lambda _: asyncio.sleep(0))
+    node.auditor = Auditor(node, node, clock=Clock(sleep=lambda _: asyncio.sleep(0)))
     running = asyncio.create_task(node.auditor.run())
     await asked.get()
     await asked.get()

@@ -10,6 +10,7 @@ import pytest
 
 from nri_policy.audit.cgroup import Cgroups
 from nri_policy.audit.orphans import MAX_CREATION, KnownContainer, KnownContainers, OrphanFinder
+from nri_policy.foundation.clock import Clock
 from tests.unit.audit.host import Root
 
 POD = "/kubepods/pod1"
@@ -74,7 +75,7 @@ class Node:
             self.cgroups = self.later
 
     async def after_a_round(self) -> tuple[list[str], list[str]]:
-        self.orphans = OrphanFinder(self, self, sleep=self.sleep, clock=lambda: self.now)
+        self.orphans = OrphanFinder(self, self, clock=Clock(now=lambda: self.now, sleep=self.sleep))
         await self.orphans.round()
         return self.released, self.admitted
 

@@ -21,6 +21,7 @@ from nri_policy.delivery.machine import MAX_TRIES
 from nri_policy.engine.choice.shortage import PlacementError
 from nri_policy.engine.event import Created, Event, Resized, Started
 from nri_policy.engine.grant import Decision
+from nri_policy.foundation.clock import Clock
 from nri_policy.foundation.cpuset import CPUSet
 from nri_policy.foundation.grpc_services import service_stub
 from nri_policy.hardware.locality import Locality, Locator
@@ -664,9 +665,9 @@ async def test_who_reads_is_told_of_what_was_decided_just_now(tmp_path: Path) ->
         await handle(Resized(container_id=resized.id, resources=nodes.container(99_000).resources))
         request = pb.ExplainRequest(name=resized.full_name)
         assert json.loads((await control.explain(request, nobody)).json)["refused_resize"]
-        counted, _ = await Exporter(daemon.metrics, daemon.node, lambda: 0.0)._read()
+        counted, _ = await Exporter(daemon.metrics, daemon.node, Clock(now=lambda: 0.0))._read()
         await decide()
-        after, _ = await Exporter(daemon.metrics, daemon.node, lambda: 0.0)._read()
+        after, _ = await Exporter(daemon.metrics, daemon.node, Clock(now=lambda: 0.0))._read()
         assert _placed(after) == _placed(counted) + 1
         await decide()
         later = asyncio.ensure_future(decide())

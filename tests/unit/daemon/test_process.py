@@ -19,6 +19,7 @@ from msgspec.structs import replace
 from nri_policy.daemon.process import AGAIN, LOCK, Options, keep_up, run, running
 from nri_policy.engine.event import Reconfigured
 from nri_policy.foundation import singleton
+from nri_policy.foundation.clock import Clock
 from nri_policy.foundation.singleton import AlreadyRunningError, only_instance
 from nri_policy.hardware import synthetic
 from nri_policy.nri.plugin import PluginIdentity
@@ -64,7 +65,7 @@ def test_a_part_that_fails_is_logged_and_started_again(caplog: pytest.LogCapture
     async def sleep(seconds: float) -> None:
         slept.append(seconds)
 
-    asyncio.run(keep_up("audit", part, sleep))
+    asyncio.run(keep_up("audit", part, Clock(sleep=sleep)))
     assert runs == [0, 1, 2]
     assert slept == [AGAIN, AGAIN]
     assert [(each.message, vars(each)["part"]) for each in caplog.records] == [

@@ -50,8 +50,7 @@ class World:
             "a",
             wanted=lambda: self.wanted,
             missing=lambda: self.missing,
-            clock=Clock(now=lambda: self.time, sleep=sleep),
-            date=lambda: self.time,
+            clock=Clock(now=lambda: self.time, date=lambda: self.time, sleep=sleep),
             delay=lambda failures: 10.0 * failures,
         )
 

@@ -20,6 +20,7 @@ from nri_policy.engine.engine import Engine
 from nri_policy.engine.event import Created, Event, Stopped
 from nri_policy.engine.grant import Placement
 from nri_policy.engine.state.quota import NO_QUOTA
+from nri_policy.foundation.clock import Clock
 from nri_policy.foundation.cpuset import CPUSet
 from nri_policy.node import Node, view_of
 from nri_policy.nri.errors import Code
@@ -443,7 +444,8 @@ async def test_shares_are_not_forgotten_for_a_newer_change(tmp_path: Path) -> No
 async def test_a_response_that_comes_too_late_takes_nothing_along(tmp_path: Path) -> None:
     async with scene(tmp_path) as it:
         it.note(0)
-        call = Call(method="StopContainer", came=0, received=0, deadline=1, clock=lambda: 0.0)
+        stopped = Clock(now=lambda: 0.0)
+        call = Call(method="StopContainer", came=0, received=0, deadline=1, clock=stopped)
         call.answered = True
         it.answers.request = call
         assert it.answers.take() == []

@@ -15,6 +15,7 @@ from nri_policy.dra.cdi import CDIFiles
 from nri_policy.dra.driver import PAUSE, TRIES, Driver
 from nri_policy.engine.engine import Engine
 from nri_policy.engine.event import Prepared, Unprepared
+from nri_policy.foundation.clock import Clock
 from nri_policy.kube.client import Client
 from nri_policy.kube.connection import access
 from nri_policy.node import Node
@@ -96,7 +97,13 @@ async def faulty(folder: Path) -> AsyncIterator[Faulty]:
 
         holder, cdi = Holder(node), folder / "cdi"
         driver = Driver(
-            node, holder, client, name="node-a", files=CDIFiles(cdi), ready=ready, sleep=sleep
+            node,
+            holder,
+            client,
+            name="node-a",
+            files=CDIFiles(cdi),
+            ready=ready,
+            clock=Clock(sleep=sleep),
         )
         yield Faulty(driver=driver, server=server, holder=holder, folder=cdi, slept=slept)
         await client.close()

@@ -11,6 +11,7 @@ from typing import Any
 
 from nri_policy.dra.claimed_devices import ClaimedDevices
 from nri_policy.dra.slices import Slices
+from nri_policy.foundation.clock import Clock
 from nri_policy.hardware.locality import Locator
 from nri_policy.kube.client import Client
 from nri_policy.kube.connection import access
@@ -104,7 +105,9 @@ async def cluster(folder: Path, **spec: Any) -> AsyncIterator[Cluster]:
         client = Client(connect)
         slices = Slices(client, "node-a")
         # answers are waited for, however slow this machine is
-        async with Assignments(folder / "kubelet.sock", sleep=_for_ever) as assignments:
+        async with Assignments(
+            folder / "kubelet.sock", clock=Clock(sleep=_for_ever)
+        ) as assignments:
             claims = ClaimedDevices(client, PodReader(client), slices, assignments.has_claims)
             following = asyncio.create_task(slices.run(lambda: True))
             sources = Sources(

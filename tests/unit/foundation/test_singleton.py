@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 
+from nri_policy.foundation.clock import Clock
 from nri_policy.foundation.singleton import (
     LOOK,
     SUCCESSION,
@@ -67,7 +68,7 @@ def test_a_daemon_waits_for_one_that_is_ending(tmp_path: Path, first: int, secon
                     other.close()
 
             async with AsyncExitStack() as stack:
-                await succeed(paths, stack, sleep)
+                await succeed(paths, stack, Clock(sleep=sleep))
                 for path in paths:
                     with pytest.raises(AlreadyRunningError):
                         only_instance(path).__enter__()
@@ -88,7 +89,7 @@ def test_a_daemon_gives_up_on_one_that_stays(tmp_path: Path) -> None:
 
     async def check() -> None:
         async with AsyncExitStack() as stack:
-            await succeed(paths, stack, sleep)
+            await succeed(paths, stack, Clock(sleep=sleep))
 
     with only_instance(paths[1]), pytest.raises(AlreadyRunningError, match="containers"):
         asyncio.run(check())

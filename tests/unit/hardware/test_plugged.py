@@ -17,6 +17,7 @@ import pytest
 from nri_policy.control.client import connected
 from nri_policy.daemon.daemon import IDENTITY
 from nri_policy.daemon.process import Options, run
+from nri_policy.foundation.clock import Clock
 from nri_policy.foundation.cpuset import CPUSet
 from nri_policy.hardware import hotplug
 from nri_policy.hardware.discovery import discover
@@ -116,7 +117,9 @@ async def plugged(folder: Path, spec: str = SPEC, **settings: Any) -> AsyncItera
     sources = Sources(locator=Locator(tree, machine))
     async with served(folder, spec, sources=sources, **settings) as it:
         plug = Plugged(it, tree)
-        watch = Hotplug(tree, partial(discover, tree), listen=plug.listen, sleep=plug.sleep)
+        watch = Hotplug(
+            tree, partial(discover, tree), listen=plug.listen, clock=Clock(sleep=plug.sleep)
+        )
         watching = asyncio.create_task(watch.run(plug.known, plug.changed))
         await asyncio.sleep(0)
         yield plug

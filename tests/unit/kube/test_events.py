@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from nri_policy.foundation.clock import Clock
 from nri_policy.kube.client import Client
 from nri_policy.kube.connection import access
 from nri_policy.kube.events import (
@@ -63,9 +64,11 @@ async def sending(folder: Path) -> AsyncIterator[Sent]:
         events = EventRecorder(
             client,
             "node-a",
-            date=lambda: 1_800_000_000.0 + time.reading,
-            now=lambda: time.reading,
-            sleep=time.sleep,
+            clock=Clock(
+                now=lambda: time.reading,
+                date=lambda: 1_800_000_000.0 + time.reading,
+                sleep=time.sleep,
+            ),
             delay=lambda failures: 100.0 * failures,
         )
         running = asyncio.create_task(events.run())

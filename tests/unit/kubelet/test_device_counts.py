@@ -10,6 +10,7 @@ from pathlib import Path
 import grpc
 import pytest
 
+from nri_policy.foundation.clock import Clock
 from nri_policy.kubelet.device_counts import AGAIN, DeviceCounts
 from nri_policy.kubelet.pod_resources import Assignments
 from tests.support.clock import Steps
@@ -40,7 +41,7 @@ async def stocked(
 ) -> AsyncIterator[tuple[DeviceCounts, Assignments, Steps, Changes]]:
     steps, changes = Steps(), Changes()
     async with serving(kubelet, folder / "k"), Assignments(folder / "k") as assignments:
-        device_counts = DeviceCounts(assignments, sleep=steps.sleep)
+        device_counts = DeviceCounts(assignments, clock=Clock(sleep=steps.sleep))
         async with device_counts.running(changes, wanted=wanted):
             await steps.settled()
             yield device_counts, assignments, steps, changes

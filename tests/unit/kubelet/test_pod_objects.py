@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 
+from nri_policy.foundation.clock import Clock
 from nri_policy.kube.client import Client
 from nri_policy.kube.connection import access
 from nri_policy.kube.pod_reader import PodReader
@@ -57,7 +58,9 @@ class Asking:
         self.waits: list[float] = []
         self.patient = True
         self.late: list[tuple[str, PodRequirements]] = []
-        self.objects = PodObjects(PodReader(client), now=lambda: self.time, sleep=self._sleep)
+        self.objects = PodObjects(
+            PodReader(client), clock=Clock(now=lambda: self.time, sleep=self._sleep)
+        )
         self.objects.late = self._told
 
     async def _sleep(self, seconds: float) -> None:

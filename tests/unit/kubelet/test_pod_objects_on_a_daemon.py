@@ -11,6 +11,7 @@ from typing import Any
 
 from msgspec.structs import replace
 
+from nri_policy.foundation.clock import Clock
 from nri_policy.kube.client import Client
 from nri_policy.kube.connection import access
 from nri_policy.kube.pod_reader import PodReader
@@ -77,7 +78,7 @@ async def cluster(folder: Path, *, patient: bool = True, **spec: Any) -> AsyncIt
         connect = access(server.kubeconfig)
         assert connect is not None
         client = Client(connect)
-        objects = PodObjects(PodReader(client), sleep=sleep)
+        objects = PodObjects(PodReader(client), clock=Clock(sleep=sleep))
         async with served(folder, sources=Sources(objects=objects), **spec) as node:
             objects.late = node.daemon.events.describe
             yield Cluster(node=node, server=server)

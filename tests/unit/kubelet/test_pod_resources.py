@@ -11,6 +11,7 @@ import pytest
 from msgspec.structs import replace
 
 from nri_policy.foundation import on_demand
+from nri_policy.foundation.clock import Clock
 from nri_policy.foundation.cpuset import CPUSet
 from nri_policy.kubelet import pod_resources_client
 from nri_policy.kubelet.pod_resources import DEADLINE, PATIENCE, Assignments
@@ -55,7 +56,10 @@ def pod(name: str = "web", *, uid: str = "", sandbox: str = "", namespace: str =
 @asynccontextmanager
 async def asking(kubelet: Any, path: Path, time: Time | None = None) -> AsyncIterator[Assignments]:
     time = time or Time()
-    async with serving(kubelet, path / "k"), Assignments(path / "k", sleep=time.sleep) as them:
+    async with (
+        serving(kubelet, path / "k"),
+        Assignments(path / "k", clock=Clock(sleep=time.sleep)) as them,
+    ):
         yield them
 
 
@@ -272,7 +276,7 @@ async def test_without_a_kubelet_there_is_no_answer_and_no_error(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     path = tmp_path / "k"
-    async with Assignments(path, sleep=Time().sleep) as assignments:
+    async with Assignments(path, clock=Clock(sleep=Time().sleep)) as assignments:
         assignments.ask(pod())
         await assignments.ready([pod()])
         assert assignments.devices(pod(), "c0") == {}
@@ -290,7 +294,7 @@ async def test_nobody_connects_to_the_kubelet_before_the_first_question(
         return channel(target, **options)
 
     monkeypatch.setattr(grpc.aio, "insecure_channel", insecure_channel)
-    async with Assignments(tmp_path / "k", sleep=Time().sleep) as assignments:
+    async with Assignments(tmp_path / "k", clock=Clock(sleep=Time().sleep)) as assignments:
         await asyncio.sleep(0)
         assert opened == []
         assignments.ask(pod())
@@ -428,7 +432,7 @@ async def test_closing_ends_what_is_under_way(tmp_path: Path) -> None:
     kubelet = Kubelet()
     kubelet.open.clear()
     async with serving(kubelet, tmp_path / "k"):
-        async with Assignments(tmp_path / "k", sleep=Time().sleep) as assignments:
+        async with Assignments(tmp_path / "k", clock=Clock(sleep=Time().sleep)) as assignments:
             assignments.ask(pod("a"))
             await kubelet.called.wait()
             assignments.ask(pod("b"))  # this one has not even begun

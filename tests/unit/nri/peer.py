@@ -218,7 +218,7 @@ class RecordingPlugin:
         self, pod: pb.PodSandbox, container: pb.Container
     ) -> pb.CreateContainerResponse:
         assert self.request is not None
-        left = self.request.deadline - self.request.clock()
+        left = self.request.deadline - self.request.clock.now()
         await self.note("create_container", pod.id, container.id, left)
         response = pb.CreateContainerResponse(update=self.updates)
         response.adjust.linux.resources.cpu.cpus = "4-5"

@@ -13,6 +13,7 @@ import pytest
 import nri_policy.node
 from nri_policy.engine.engine import Engine
 from nri_policy.engine.event import Created, Event, Reconfigured, Stopped
+from nri_policy.foundation.clock import Clock
 from nri_policy.node import Sandbox
 from nri_policy.nrt.publisher import (
     CHECK_INTERVAL,
@@ -90,8 +91,7 @@ class Node:
             synchronized=self.synchronized,
         )
         pace = Pace(
-            now=self.steps.now,
-            sleep=self.steps.sleep,
+            clock=Clock(now=self.steps.now, sleep=self.steps.sleep),
             delay=lambda n: min(2.0**n, 60.0),
             last_write_timeout=last_write_timeout,
         )

@@ -14,6 +14,7 @@ import pytest
 from msgspec.structs import replace
 from prometheus_client.core import Metric
 
+from nri_policy.foundation.clock import Clock
 from nri_policy.foundation.program import REPLACED
 from nri_policy.nrt.publisher import PublicationPhase, PublishError, Trouble, WriteResult
 from nri_policy.observability import http_server as module
@@ -154,7 +155,7 @@ async def test_a_text_is_made_once_a_second_in_each_format_whatever_is_asked(
 ) -> None:
     now, made = 100.0, 0
     async with served(tmp_path, listening=False) as node:
-        exporter = Exporter(node.daemon.metrics, node.daemon.node, lambda: now)
+        exporter = Exporter(node.daemon.metrics, node.daemon.node, Clock(now=lambda: now))
         collect = exporter.collect
 
         def collected() -> Iterator[Metric]:

@@ -12,6 +12,7 @@ from typing import Any
 
 import pytest
 
+from nri_policy.foundation.clock import Clock
 from nri_policy.foundation.cpuset import CPUSet
 from nri_policy.observability.logs import (
     JSON,
@@ -173,7 +174,7 @@ class Lines:
     def __init__(self) -> None:
         self.now = 0.0
         self._stream = io.StringIO()
-        self.handler = Handler(self._stream, RepeatFilter(lambda: self.now))
+        self.handler = Handler(self._stream, RepeatFilter(Clock(now=lambda: self.now)))
         self.handler.setFormatter(logging.Formatter("%(message)s"))
         self.log = logging.getLogger("nri_policy.test")
         self.log.handlers[:] = [self.handler]

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from nri_policy.foundation.clock import Clock
 from nri_policy.observability.service_manager import ServiceManager
 
 
@@ -22,7 +23,7 @@ class Receiver:
         self._socket.setblocking(False)
 
     def manager(self, **environment: str) -> ServiceManager:
-        return ServiceManager(self.environment | environment, lambda: self.now)
+        return ServiceManager(self.environment | environment, Clock(now=lambda: self.now))
 
     def heard(self) -> list[str]:
         """Return the lines since the last call."""
@@ -106,7 +107,7 @@ def test_a_name_with_a_line_end_cannot_say_anything(receiver: Receiver) -> None:
 
 
 def test_without_a_service_manager_nothing_is_said(caplog: pytest.LogCaptureFixture) -> None:
-    manager = ServiceManager({}, lambda: 0.0)
+    manager = ServiceManager({}, Clock(now=lambda: 0.0))
     manager.beat(ready=True, status="x")
     manager.notify_reloading()
     manager.notify_stopping()

@@ -12,6 +12,7 @@ from types import SimpleNamespace
 
 import pytest
 
+from nri_policy.foundation.clock import Clock
 from nri_policy.nri.versions import Version
 from nri_policy.plugin import equipment
 from nri_policy.plugin.equipment import HostEquipment, equipment_of, oci_runtime
@@ -143,7 +144,7 @@ def test_a_disk_that_comes_is_seen_when_the_kernel_tells_of_it(tmp_path: Path) -
             await asyncio.Event().wait()
 
     async def test() -> None:
-        host = HostEquipment(v2(tmp_path), listen=listen, sleep=sleep)
+        host = HostEquipment(v2(tmp_path), listen=listen, clock=Clock(sleep=sleep))
         seen = asyncio.Event()
 
         async def changed() -> None:

@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+from nri_policy.foundation.clock import Clock
 from nri_policy.plugin.exposure import FILE, MAX_CREATION, Exposure
 
 RESOURCES = {"SHARED_CPUS": "0-3", "ALL_MEMS": "0"}
@@ -47,7 +48,7 @@ def test_a_container_that_may_be_under_creation_keeps_its_folder(tmp_path: Path)
     shown(Exposure(tmp_path), "listed")
     assert Exposure(tmp_path).keep_only({"listed"}) == {"coming"}
     assert {path.name for path in tmp_path.iterdir()} == {"coming", "listed"}
-    assert Exposure(tmp_path, now=much_later).keep_only({}) == set()
+    assert Exposure(tmp_path, clock=Clock(date=much_later)).keep_only({}) == set()
     assert list(tmp_path.iterdir()) == []
 
 
@@ -142,7 +143,7 @@ def test_what_is_forgotten_is_not_followed(tmp_path: Path) -> None:
     precious = tmp_path / "elsewhere" / "precious"
     precious.parent.mkdir()
     precious.write_text("precious")
-    exposure = Exposure(tmp_path / "containers", now=much_later)
+    exposure = Exposure(tmp_path / "containers", clock=Clock(date=much_later))
     for each in ("c1", "gone"):
         shown(exposure, each)
     (tmp_path / "containers" / "c2").symlink_to(precious.parent)

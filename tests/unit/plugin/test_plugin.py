@@ -15,6 +15,7 @@ from nri_policy.delivery import executor
 from nri_policy.delivery.executor import Executor
 from nri_policy.engine.engine import Engine
 from nri_policy.engine.event import kind
+from nri_policy.foundation.clock import Clock
 from nri_policy.foundation.cpuset import EMPTY
 from nri_policy.node import Node
 from nri_policy.nri.errors import CallRefused
@@ -44,9 +45,9 @@ class Stage:
     def __init__(self, folder: Path, *, cgroups: HostCgroups | None = None, **spec: Any) -> None:
         self.engine = Engine(nodes.machine(), nodes.settings(**spec))
         self.node = Node(self.engine)
-        self.executor = Executor(self.node, cgroups)
+        self.executor = Executor(self.node, cgroups, clock=Clock(date=lambda: 0.0))
         self.synchronized = 0
-        sources = Sources(now=lambda: 0.0, cgroups=cgroups)
+        sources = Sources(cgroups=cgroups)
         components = PluginComponents(self.node, Exposure(folder), self.executor, sources=sources)
         self.answers = components.answers
         self.plugin = PolicyPlugin(components, synchronized=self._synchronized)

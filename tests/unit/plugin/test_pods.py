@@ -6,6 +6,7 @@ import asyncio
 from pathlib import Path
 
 from nri_policy.engine.engine import Engine
+from nri_policy.foundation.clock import Clock
 from nri_policy.kubelet.pod_resources import PATIENCE, Assignments
 from nri_policy.node import Node
 from nri_policy.plugin.pods import Pods
@@ -73,7 +74,10 @@ async def test_at_a_start_a_slow_answer_about_devices_is_waited_for(tmp_path: Pa
     pod, container = listed("runs", pb.CONTAINER_RUNNING)
     pod.linux.cgroup_parent = "/kubepods/burstable/podruns"
     socket = tmp_path / "kubelet.sock"
-    async with serving(kubelet, socket), Assignments(socket, sleep=sleep) as assignments:
+    async with (
+        serving(kubelet, socket),
+        Assignments(socket, clock=Clock(sleep=sleep)) as assignments,
+    ):
         node = Node(engine)
         pods = Pods(node, None, assignments, None, lambda: None)
         restarting = asyncio.create_task(pods.restart([pod], [container]))

@@ -13,6 +13,7 @@ from rich.console import Console
 from nri_policy.cli.node.criteria_table import explain
 from nri_policy.delivery import pod_quota_records, pod_quotas
 from nri_policy.engine.state.quota import NO_QUOTA
+from nri_policy.foundation.clock import Clock
 from nri_policy.foundation.cpuset import CPUSet
 from nri_policy.manifests.resources import Amounts, ResourceChange
 from nri_policy.report import answer_report, explanation_report
@@ -137,7 +138,7 @@ async def test_a_room_ends_with_a_pod_whose_end_nobody_tells(tmp_path: Path) -> 
         for name in ("main", "log"):
             await it.runtime.delete_container(it.runtime.container(f"shop/{name}"))
         presence = it.daemon.auditor.orphans
-        presence._sleep = at_once
+        presence._clock = Clock(sleep=at_once)
         await presence.round()
         assert it.daemon.node.view.rooms, "its sandbox runs"
         whole.ready = False

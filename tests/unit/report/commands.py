@@ -22,9 +22,9 @@ from nri_policy.audit.deviations import CpusetState, KernelState
 from nri_policy.cli import main
 from nri_policy.control.client import connected
 from nri_policy.daemon.daemon import Daemon
+from nri_policy.foundation.clock import Clock
 from nri_policy.foundation.cpuset import CPUSet
 from nri_policy.manifests.resources import Amounts, ResourceChange
-from nri_policy.plugin.sources import Sources
 from nri_policy.report import encode
 from nri_policy.settings_sources.settings_file import SettingsFile
 from nri_policy.simulation.cgroups import SimulatedCgroups
@@ -247,7 +247,7 @@ async def _lived(folder: Path, machine: str) -> AsyncIterator[Served]:
         folder,
         machine,
         before=[pod("early", "1"), pod("older", "300m", shared=True)],
-        sources=Sources(now=lambda: NOW),
+        clock=Clock(date=lambda: NOW),
         cgroups=Astray,
         load=SettingsFile(settings).load,
         unlimitedBurstable="numa",

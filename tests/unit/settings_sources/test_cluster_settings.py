@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from nri_policy.foundation.clock import Clock
 from nri_policy.settings import CPUQuantity, ReloadResult, Settings, SettingsError
 from nri_policy.settings_sources.cluster_settings import (
     PATIENCE,
@@ -52,7 +53,7 @@ class Cluster:
             kept=self.kept,
             otherwise=nodes.settings,
             changed=lambda: self.loads.append(self.source.load()),
-            sleep=self.sleep,
+            clock=Clock(sleep=self.sleep),
             delay=lambda failures: 1.0 + failures,
         )
 
@@ -422,7 +423,7 @@ async def test_without_a_file_the_error_says_why_there_are_none_from_the_cluster
         kept=cluster.kept,
         otherwise=SettingsFile(tmp_path / "none.yaml").load,
         changed=lambda: None,
-        sleep=cluster.sleep,
+        clock=Clock(sleep=cluster.sleep),
     )
     with pytest.raises(SettingsError, match="which settings apply: no answer within 2 s"):
         source.load()

@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 
+from nri_policy.foundation.clock import Clock
 from nri_policy.hardware import synthetic
 from nri_policy.kube.client import Client
 from nri_policy.kube.connection import access
@@ -183,7 +184,7 @@ async def test_settings_in_the_cluster_are_taken_or_refused_and_that_is_said(
             kept=tmp_path / "settings.json",
             otherwise=nodes.settings,
             changed=due.set,
-            sleep=pauses.sleep,
+            clock=Clock(sleep=pauses.sleep),
         )
         following = asyncio.create_task(source.run())
         await source.wait_answered()

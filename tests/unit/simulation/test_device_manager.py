@@ -6,6 +6,7 @@ from pathlib import Path
 import pytest
 from msgspec.structs import replace
 
+from nri_policy.foundation.clock import Clock
 from nri_policy.foundation.cpuset import CPUSet
 from nri_policy.kubelet.pod_resources import Assignments
 from nri_policy.manifests.pod import PodManifest, read_pod
@@ -135,7 +136,10 @@ async def test_the_kubelets_answers_are_what_our_client_understands(tmp_path: Pa
     manager.admit(manifest)
     pod = replace(container(1000).pod, name="pod", uid=manifest.metadata.uid)
     socket = tmp_path / "kubelet.sock"
-    async with answering(manager, socket), Assignments(socket, sleep=forever) as assignments:
+    async with (
+        answering(manager, socket),
+        Assignments(socket, clock=Clock(sleep=forever)) as assignments,
+    ):
         for every in (False, True):
             if every:
                 assignments.ask_all([pod])

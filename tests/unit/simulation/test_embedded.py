@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from nri_policy.foundation.clock import Clock
 from nri_policy.foundation.cpuset import CPUSet
 from nri_policy.kubelet.runtime_requests import Kubelet
 from nri_policy.manifests.resources import ManifestError, ResourceChange, read_part
@@ -204,7 +205,7 @@ async def test_the_end_of_a_container_is_told_once_and_while_it_seems_to_run(sta
 
 async def test_plugins_see_what_kubelet_and_runtime_made(start: Start) -> None:
     async with (
-        start(clock=lambda: 0.0) as runtime,
+        start(clock=Clock(date=lambda: 0.0)) as runtime,
         ScriptedPlugin(runtime.socket_path) as plugin,
     ):
         await runtime.synchronized()
@@ -224,7 +225,7 @@ async def test_plugins_see_what_kubelet_and_runtime_made(start: Start) -> None:
 async def test_times_are_shown_since_containerd_2_3(start: Start) -> None:
     for version, created in (("2.2.1", 0), ("2.3.0", 5_000_000_000)):
         async with (
-            start(version=version, clock=lambda: 5.0) as runtime,
+            start(version=version, clock=Clock(date=lambda: 5.0)) as runtime,
             ScriptedPlugin(runtime.socket_path) as plugin,
         ):
             await runtime.synchronized()

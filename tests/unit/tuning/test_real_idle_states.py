@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from nri_policy.foundation.clock import Clock
 from nri_policy.tuning.decision import State
 from nri_policy.tuning.files import KernelFiles
 from nri_policy.tuning.items import Item, Kind, Wish
@@ -26,7 +27,7 @@ pytestmark = pytest.mark.skipif(
 def test_idle_states_are_set_and_given_back(tmp_path: Path) -> None:
     before = LATENCY.read_text(), DISABLE.read_text()
     files, journal = KernelFiles(Path("/")), Journal(tmp_path, "boot")
-    tuner = Tuner(files, journal, now=lambda: 0.0, wall=lambda: 0.0)
+    tuner = Tuner(files, journal, clock=Clock(now=lambda: 0.0, date=lambda: 0.0))
     desired = {
         Item(Kind.CPU, "0", "resume_latency"): Wish("n/a"),
         Item(Kind.CPU, "0", "state1"): Wish("1"),

@@ -6,7 +6,6 @@ import os
 import signal
 import subprocess
 import sys
-import time
 from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
@@ -37,7 +36,7 @@ class Files(KernelFiles):
         super().write(item, value)
         os.kill(os.getpid(), signal.SIGKILL)
 journal = Journal(Path(sys.argv[1]), boot_id(Path("/")))
-tuner = Tuner(Files(Path("/")), journal, now=time.monotonic, wall=time.time)
+tuner = Tuner(Files(Path("/")), journal)
 tuner.set({item_of(int(sys.argv[2])): Wish(sys.argv[3])}, repair=False)
 """
 
@@ -67,7 +66,7 @@ def movable() -> Iterator[Desired]:
 def test_interrupts_are_moved_and_put_back(movable: Desired, tmp_path: Path) -> None:
     before = affinities()
     journal = Journal(tmp_path, boot_id(ROOT))
-    tuner = Tuner(KernelFiles(ROOT), journal, now=time.monotonic, wall=time.time)
+    tuner = Tuner(KernelFiles(ROOT), journal)
     tuner.set(movable, repair=False)
     for each in tuner.list_tunables():
         if each.state is State.OK:

@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 
+from nri_policy.foundation.clock import Clock
 from nri_policy.tuning.decision import State
 from nri_policy.tuning.items import Desired, Item, Kind, Wish
 from nri_policy.tuning.journal import FILE, Journal
@@ -22,10 +23,6 @@ ITEM = irq(24)
 
 class Killed(BaseException):
     """The process ends at once."""
-
-
-class Clock:
-    now = 0.0
 
 
 def wishes(**values: str) -> Desired:
@@ -40,7 +37,7 @@ class World:
         self.root = make_host(folder / "host", {24: "0-3", 25: "2", 26: "1-2"})
         self.state = folder / "state"
         self.state.mkdir()
-        self.clock = Clock()
+        self.time = 0.0
         self.fail: OSError | None = None  # of the next write
         self.refused: dict[Item, int] = {}  # the error of each write of an item
         self.kill = ""  # where the next write kills the tuner
@@ -49,7 +46,9 @@ class World:
 
     def start(self, boot: str = BOOT) -> None:
         self.journal = Journal(self.state, boot)
-        self.tuner = Tuner(self.files, self.journal, now=lambda: self.clock.now, wall=lambda: 1e9)
+        self.tuner = Tuner(
+            self.files, self.journal, clock=Clock(now=lambda: self.time, date=lambda: 1e9)
+        )
 
     def _before(self, item: Item, _value: str) -> None:
         if (code := self.refused.get(item)) is not None:
@@ -164,7 +163,7 @@ def test_nothing_is_written_while_the_journal_cannot_be(
     assert (world.value(), world.state_of()) == ("0-3", (State.PENDING, why))
     assert world.journal.entries == {}
     monkeypatch.undo()
-    world.clock.now = 1.0
+    world.time = 1.0
     world.tuner.look()
     assert (world.value(), world.state_of()) == ("1", (State.OK, ""))
 
@@ -240,7 +239,7 @@ def test_a_failed_write_is_pending_and_tried_again(world: World) -> None:
     world.set(wishes(n24="1"))
     assert world.state_of() == (State.PENDING, "EBUSY Device or resource busy")
     assert world.tuner.next_look == 1.0
-    world.clock.now = 1.0
+    world.time = 1.0
     world.tuner.look()
     assert (world.value(), world.tuner.next_look) == ("1", LOOK)
     writes = [(each.result, each.count) for each in world.tuner.list_writes()]
@@ -259,7 +258,7 @@ def test_a_managed_interrupt_is_not_movable_and_tried_once(world: World, code: i
     world.fail = OSError(code, "refused")
     world.set(wishes(n24="1"))
     assert world.state_of() == (State.UNSUPPORTED, f"not movable: {errno.errorcode[code]}")
-    world.clock.now = 1e6
+    world.time = 1e6
     world.tuner.look()
     assert world.files.writes == []
     world.set({})
@@ -276,7 +275,7 @@ def test_what_is_not_there_is_unsupported_and_forgotten_when_it_goes(world: Worl
 
 def test_all_items_are_looked_at_every_minute(world: World) -> None:
     world.set(wishes(n24="1"))
-    world.clock.now = 20.0
+    world.time = 20.0
     assert world.tuner.next_look == LOOK - 20.0
 
 
@@ -287,7 +286,7 @@ def run_history(world: World, history: tuple[str, ...]) -> str | None:
     """Carry out a history; return the value that is wished at its end."""
     wish: str | None = None
     for each in history:
-        world.clock.now += 100.0
+        world.time += 100.0
         if each in {"one", "two", "none"}:
             wish = {"one": "1", "two": "2", "none": None}[each]
         desired = {} if wish is None else wishes(n24=wish)
@@ -315,7 +314,7 @@ def test_every_short_history_ends_with_the_wish_and_then_with_the_original(
         folder.mkdir()
         world = World(folder)
         wish = run_history(world, (first, *rest))
-        world.clock.now += 100.0
+        world.time += 100.0
         world.set({} if wish is None else wishes(n24=wish))
         assert world.value() == (wish or "0-3"), (first, *rest)
         world.set({})
