@@ -5,9 +5,6 @@ The same seed plays the same history, in another process too: strings are hashed
 
 from __future__ import annotations
 
-import tests.loop.virtual_time  # noqa: F401 - before anything that keeps a clock
-
-# isort: split
 import argparse
 import logging
 import os

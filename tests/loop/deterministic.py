@@ -29,8 +29,9 @@ from contextvars import Context, ContextVar, copy_context
 from random import Random
 from typing import Any, TypeVar
 
-from tests.loop.virtual_time import Virtual
+from nri_policy.foundation.clock import Clock
 
+EPOCH = 1.7e9  # the date when virtual time is 0, in seconds since the epoch
 STEP = (1e-6, 2e-5)  # seconds that a callback takes
 LONGEST_THREAD = 0.02  # seconds, of nearly all reads and writes of files
 SLOW_ONE = 0.1  # seconds, of one in ten
@@ -77,7 +78,9 @@ class DeterministicLoop(asyncio.SelectorEventLoop):
     _process_events: Callable[[Iterable[tuple[selectors.SelectorKey, int]]], None]
 
     def __init__(self, random: Random) -> None:
-        Virtual.now = 0.0
+        self._time = 0.0  # virtual, in seconds
+        self.clock_error = 0.0  # seconds that the date differs from the time that has passed
+        self.clock = Clock(now=self.time, date=self._date)
         super().__init__(selectors.SelectSelector())
         self._random = random
         self._ready = _Ready()
@@ -92,8 +95,10 @@ class DeterministicLoop(asyncio.SelectorEventLoop):
 
     def time(self) -> float:
         """Return virtual time in seconds."""
-        assert Virtual.now is not None
-        return Virtual.now
+        return self._time
+
+    def _date(self) -> float:
+        return EPOCH + self._time + self.clock_error
 
     def spawn(self, party: str, work: Coroutine[Any, Any, _T]) -> asyncio.Task[_T]:
         """Have *party* do some work."""
@@ -124,12 +129,6 @@ class DeterministicLoop(asyncio.SelectorEventLoop):
     def is_frozen(self, party: str) -> bool:
         """Return whether a party is frozen."""
         return party in self._frozen
-
-    def close(self) -> None:
-        """Close the loop; what parties still had to do is forgotten."""
-        super().close()
-        Virtual.now = None
-        Virtual.clock_error = 0.0
 
     # ---- asyncio's own
 
@@ -175,9 +174,8 @@ class DeterministicLoop(asyncio.SelectorEventLoop):
         return done
 
     def _run_once(self) -> None:
-        assert Virtual.now is not None
         self._process_events(sorted(self._selector.select(0), key=lambda each: each[0].fd))
-        while self._scheduled and self._scheduled[0].when() <= Virtual.now:
+        while self._scheduled and self._scheduled[0].when() <= self._time:
             timer = heapq.heappop(self._scheduled)
             if not timer.cancelled():
                 self._ready.append(timer)
@@ -185,7 +183,7 @@ class DeterministicLoop(asyncio.SelectorEventLoop):
         if handle is None:
             self._jump()
             return
-        Virtual.now += self._random.uniform(*STEP)
+        self._time += self._random.uniform(*STEP)
         if not handle.cancelled():
             handle._run()
 
@@ -205,7 +203,7 @@ class DeterministicLoop(asyncio.SelectorEventLoop):
         while self._scheduled:
             timer = self._scheduled[0]
             if not timer.cancelled() and _party_of(timer) not in self._killed:
-                Virtual.now = max(timer.when(), self.time())
+                self._time = max(timer.when(), self._time)
                 return
             heapq.heappop(self._scheduled)
         raise StuckError("nothing is left to do, and the play has not ended")

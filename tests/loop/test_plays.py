@@ -1,6 +1,6 @@
 """The whole daemon in one deterministic loop: fixed histories, and faults that they must find.
 
-In processes of their own: time is replaced before anything keeps a clock.
+In processes of their own, which hash strings alike: a seed plays the same history in each.
 """
 
 from __future__ import annotations

@@ -32,7 +32,6 @@ from nri_policy.hardware.machine import Machine
 from nri_policy.kubelet.runtime_requests import Kubelet
 from nri_policy.node import NodeView, Outcome
 from nri_policy.nri.session import registration_delay
-from nri_policy.plugin.sources import Sources
 from nri_policy.settings import from_spec
 from nri_policy.simulation.cgroups import SimulatedCgroups
 from nri_policy.simulation.containers import CRIError, SimulatedContainer
@@ -42,7 +41,6 @@ from nri_policy.store.store import RETRY_AFTER
 from nri_policy.store.writer import StoreWriter
 from tests.faults.pods import Kubelets
 from tests.loop.deterministic import LONGEST_THREAD, DeterministicLoop
-from tests.loop.virtual_time import Virtual
 from tests.support import nodes
 
 NODES: tuple[tuple[str, dict[str, Any]], ...] = (
@@ -146,6 +144,7 @@ class World:
             name=self.release[0],
             version=self.release[1],
             kubelet=Kubelet(memory_capacity=self.machine.memory),
+            clock=loop.clock,
         )
         self.runtime.between = self._between
         self.cgroups = FaultyCgroups(self.runtime)
@@ -190,7 +189,7 @@ class World:
             containers_dir=self.folder / "containers",
             root=self.folder,
             cgroups=Cgroups(self.folder) if self.cgroups_are == "invisible" else self.cgroups,
-            sources=Sources(),
+            clock=self.loop.clock,
             delay=lambda failures: registration_delay(failures, chance.random),
             kubelet_dir=self.folder,
             cdi_dir=self.folder / "cdi",
@@ -305,7 +304,7 @@ class World:
         self.disturbed = self.loop.time()
 
     async def _turn_clock(self) -> None:
-        Virtual.clock_error += self.random.choice((-86400.0, -30.0, 30.0, 7200.0))
+        self.loop.clock_error += self.random.choice((-86400.0, -30.0, 30.0, 7200.0))
 
     async def _reload(self) -> None:
         daemon = self.daemon
