@@ -10,15 +10,14 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 import msgspec
-from msgspec import field
 
 from nri_policy.dra.cpu_devices import pools_by_device
-from nri_policy.dra.objects import AllocationResult, Part
 from nri_policy.dra.resource_slice import CPU
 from nri_policy.engine.state.layout import Layout
 from nri_policy.foundation.mismatch import json_problem
 from nri_policy.foundation.refusal import Refused
 from nri_policy.foundation.units import parse_cpu
+from nri_policy.manifests.resource_claim import AllocationResult, ClaimConsumer, ResourceClaim
 from nri_policy.workload.claim import DRIVER, ClaimPart
 
 MAX_PARTS = 32  # results of one claim: what the API allows
@@ -26,50 +25,6 @@ MAX_PARTS = 32  # results of one claim: what the API allows
 
 class AllocationError(Refused):
     """A claim cannot be prepared."""
-
-
-class _Metadata(Part, frozen=True):
-    name: str
-    namespace: str
-    uid: str
-
-
-class _Result(AllocationResult, frozen=True):
-    share: str | None = field(name="shareID", default=None)
-    consumed: dict[str, str | int] = field(name="consumedCapacity", default_factory=dict)
-
-
-class _Opaque(Part, frozen=True):
-    driver: str
-
-
-class _Config(Part, frozen=True):
-    opaque: _Opaque | None = None
-
-
-class _Devices(Part, frozen=True):
-    results: list[_Result] = field(default_factory=list)
-    config: list[_Config] = field(default_factory=list)
-
-
-class _Allocation(Part, frozen=True):
-    devices: _Devices = _Devices()
-
-
-class _Consumer(Part, frozen=True):
-    resource: str
-    name: str
-    uid: str
-
-
-class _Status(Part, frozen=True):
-    allocation: _Allocation | None = None
-    reserved_for: list[_Consumer] = field(default_factory=list)
-
-
-class _Claim(Part, frozen=True):
-    metadata: _Metadata
-    status: _Status = _Status()
 
 
 def read_allocation(
@@ -80,7 +35,7 @@ def read_allocation(
     AllocationError for a claim of another uid, or without a valid allocation.
     """
     try:
-        claim = msgspec.convert(found, _Claim)
+        claim = msgspec.convert(found, ResourceClaim)
     except msgspec.ValidationError as error:
         raise AllocationError(f"the claim is malformed: {json_problem(error, found)}") from error
     about = f"claim {claim.metadata.namespace}/{claim.metadata.name}"
@@ -123,7 +78,7 @@ def read_allocation(
     )
 
 
-def _pods(about: str, consumers: Sequence[_Consumer]) -> tuple[str, ...]:
+def _pods(about: str, consumers: Sequence[ClaimConsumer]) -> tuple[str, ...]:
     """Return the uid of the pod that a claim is reserved for."""
     others = [each for each in consumers if each.resource != "pods"]
     if others:
@@ -136,7 +91,7 @@ def _pods(about: str, consumers: Sequence[_Consumer]) -> tuple[str, ...]:
     return tuple(each.uid for each in consumers)
 
 
-def _pool(about: str, result: _Result, node: str, pools: Mapping[str, str]) -> str:
+def _pool(about: str, result: AllocationResult, node: str, pools: Mapping[str, str]) -> str:
     if result.pool != node:
         raise AllocationError(f"{about} is allocated on {result.pool}, and this node is {node}")
     if result.admin_access:
@@ -146,7 +101,7 @@ def _pool(about: str, result: _Result, node: str, pools: Mapping[str, str]) -> s
     return pools[result.device]
 
 
-def _milli(about: str, result: _Result) -> int:
+def _milli(about: str, result: AllocationResult) -> int:
     amount = result.consumed.get(CPU)
     if amount is None:
         raise AllocationError(

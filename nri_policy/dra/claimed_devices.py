@@ -18,7 +18,6 @@ from msgspec import Struct
 
 from nri_policy.dra.objects import (
     AllocatedClaim,
-    AllocationResult,
     ObjectError,
     PodClaims,
     read_claim,
@@ -28,6 +27,7 @@ from nri_policy.dra.slices import Slices
 from nri_policy.kube.client import Client, ObjectKind
 from nri_policy.kube.errors import APIError
 from nri_policy.kube.pod_reader import MAX_REQUESTS, PodReader
+from nri_policy.manifests.resource_claim import AllocationResult
 from nri_policy.workload.claim import DRIVER
 from nri_policy.workload.hints import ClaimedDevice
 from nri_policy.workload.pod import Pod

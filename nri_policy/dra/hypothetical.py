@@ -14,17 +14,24 @@ from itertools import combinations
 from typing import Any
 
 import msgspec
-from msgspec import Struct, field
+from msgspec import Struct
 
 from nri_policy.dra.allocation import AllocationError
 from nri_policy.dra.cpu_devices import pools_by_device, published
-from nri_policy.dra.objects import Part
 from nri_policy.dra.resource_slice import CPU, attributes_of
 from nri_policy.dra.selectors import Attributes, selects
 from nri_policy.foundation.mismatch import json_problem
 from nri_policy.foundation.units import count_cpus, format_cpu, parse_cpu
 from nri_policy.foundation.wording import did_you_mean, quoted, some
 from nri_policy.manifests.pod import PodManifest
+from nri_policy.manifests.resource_claim import (
+    DeviceConstraint,
+    DeviceRequest,
+    RequestedDevices,
+    ResourceClaim,
+    ResourceClaimTemplate,
+    WantedDevices,
+)
 from nri_policy.manifests.resources import ManifestError
 from nri_policy.node import ClaimedParts, NodeView
 from nri_policy.workload.claim import DRIVER, ClaimPart
@@ -46,98 +53,6 @@ _UNREAD = (
 )
 
 
-class _Metadata(Part, frozen=True):
-    name: str
-    namespace: str = "default"
-
-
-class _Capacity(Part, frozen=True):
-    requests: dict[str, str | int] = field(default_factory=dict)
-
-
-class _CEL(Part, frozen=True):
-    expression: str = ""
-
-
-class _Selector(Part, frozen=True):
-    cel: _CEL = _CEL()
-
-
-class _Wanted(Part, frozen=True):
-    device_class_name: str
-    name: str = ""  # of a subrequest
-    allocation_mode: str = "ExactCount"
-    count: int = 1
-    capacity: _Capacity = _Capacity()
-    selectors: list[_Selector] = field(default_factory=list)
-
-    def takes(self, device: Attributes) -> bool | None:
-        """Return whether all selectors accept a device of ours; None: one is not evaluated."""
-        found = [selects(each.cel.expression, device) for each in self.selectors]
-        return False if False in found else None if None in found else True
-
-
-class _Request(Part, frozen=True):
-    name: str
-    exactly: _Wanted | None = None
-    first_available: list[_Wanted] = field(default_factory=list)
-
-    @property
-    def alternatives(self) -> dict[str, _Wanted]:
-        """The alternatives of the request, by their names in results."""
-        if self.exactly is not None:
-            return {self.name: self.exactly}
-        return {f"{self.name}/{each.name}": each for each in self.first_available}
-
-    @property
-    def ours(self) -> bool:
-        """Whether it asks for our devices alone."""
-        return all(each.device_class_name == DEVICE_CLASS for each in self.alternatives.values())
-
-
-class _Constraint(Part, frozen=True):
-    requests: list[str] = field(default_factory=list)  # none: all
-    match_attribute: str | None = None
-    distinct_attribute: str | None = None
-
-    def concerns(self, request: str) -> bool:
-        """Whether it is about a request, or a subrequest."""
-        return not self.requests or bool({request, request.partition("/")[0]} & {*self.requests})
-
-    def holds(self, values: Sequence[int | str | None]) -> bool:
-        """Return whether devices with these values of the attribute meet the constraint."""
-        different = len({*values})
-        return None not in values and different == (len(values) if self.distinct_attribute else 1)
-
-
-class _Devices(Part, frozen=True):
-    requests: list[_Request]
-    constraints: list[_Constraint] = field(default_factory=list)
-
-    @property
-    def foreign(self) -> set[str]:
-        """The requests for devices of others."""
-        return {each.name for each in self.requests if not each.ours}
-
-
-class _Spec(Part, frozen=True):
-    devices: _Devices
-
-
-class _Claim(Part, frozen=True):
-    metadata: _Metadata
-    spec: _Spec
-
-
-class _TemplateSpec(Part, frozen=True):
-    spec: _Spec
-
-
-class _Template(Part, frozen=True):
-    metadata: _Metadata
-    spec: _TemplateSpec
-
-
 _Key = tuple[str, str, str]  # kind, namespace, name
 
 
@@ -152,18 +67,20 @@ def allocator(
     return partial(_allocate, dict(map(_read, objects)))
 
 
-def _read(found: Mapping[str, Any]) -> tuple[_Key, _Devices]:
+def _read(found: Mapping[str, Any]) -> tuple[_Key, RequestedDevices]:
     kind = found["kind"]
     try:
-        claim = (
-            msgspec.convert(found, _Claim)
-            if kind == "ResourceClaim"
-            else msgspec.convert(found, _Template)
-        )
+        if kind == "ResourceClaim":
+            claim = msgspec.convert(found, ResourceClaim)
+            identity, spec = claim.metadata, claim.spec
+        else:
+            template = msgspec.convert(found, ResourceClaimTemplate)
+            identity, spec = template.metadata, template.spec.spec
     except msgspec.ValidationError as error:
         raise ManifestError(f"{kind}: {json_problem(error, found)}") from error
-    spec = claim.spec.spec if isinstance(claim.spec, _TemplateSpec) else claim.spec
-    where = f"{kind} {claim.metadata.name}"
+    where = f"{kind} {identity.name}"
+    if not spec.devices.requests:
+        raise ManifestError(f"{where}: devices.requests is missing")
     for request in spec.devices.requests:
         for name, each in request.alternatives.items():
             if each.allocation_mode != "ExactCount" or not 0 < each.count <= MAX_PARTS:
@@ -171,10 +88,10 @@ def _read(found: Mapping[str, Any]) -> tuple[_Key, _Devices]:
             if each.device_class_name == DEVICE_CLASS:
                 _check_capacities(each, f"{where}: {name}")
     _check_constraints(spec.devices, where)
-    return (kind, claim.metadata.namespace, claim.metadata.name), spec.devices
+    return (kind, identity.namespace or "default", identity.name), spec.devices
 
 
-def _check_capacities(wanted: _Wanted, where: str) -> None:
+def _check_capacities(wanted: WantedDevices, where: str) -> None:
     """Raise ManifestError for a capacity that our devices lack: none would match."""
     for capacity in wanted.capacity.requests:
         if capacity != CPU:
@@ -183,7 +100,7 @@ def _check_capacities(wanted: _Wanted, where: str) -> None:
     _amount(wanted, 1, where)
 
 
-def _check_constraints(devices: _Devices, where: str) -> None:
+def _check_constraints(devices: RequestedDevices, where: str) -> None:
     """Raise ManifestError for a constraint on a request that the claim has not, as the API does."""
     names = {name for each in devices.requests for name in (each.name, *each.alternatives)}
     for number, constraint in enumerate(devices.constraints):
@@ -195,7 +112,7 @@ def _check_constraints(devices: _Devices, where: str) -> None:
                 )
 
 
-def _amount(wanted: _Wanted, granule: int, where: str = "") -> int:
+def _amount(wanted: WantedDevices, granule: int, where: str = "") -> int:
     """Return the milli-CPU that are allocated, which the slice's policy rounds; ManifestError."""
     try:
         milli = parse_cpu(wanted.capacity.requests.get(CPU, granule))
@@ -205,6 +122,28 @@ def _amount(wanted: _Wanted, granule: int, where: str = "") -> int:
     return max(step, -(-milli // step) * step)
 
 
+def _selects(wanted: WantedDevices, device: Attributes) -> bool | None:
+    """Return whether all selectors accept a device of ours; None: one is not evaluated."""
+    found = [selects(each.cel.expression, device) for each in wanted.selectors]
+    return False if False in found else None if None in found else True
+
+
+def _is_ours(request: DeviceRequest) -> bool:
+    """Return whether a request asks for our devices alone."""
+    return all(each.device_class_name == DEVICE_CLASS for each in request.alternatives.values())
+
+
+def _foreign(devices: RequestedDevices) -> set[str]:
+    """Return the names of the requests for devices of others."""
+    return {each.name for each in devices.requests if not _is_ours(each)}
+
+
+def _holds(constraint: DeviceConstraint, values: Sequence[int | str | None]) -> bool:
+    """Return whether devices with these values of the attribute meet a constraint."""
+    different = len({*values})
+    return None not in values and different == (len(values) if constraint.distinct_attribute else 1)
+
+
 class _Left(Struct, frozen=True):
     """What is left of our devices."""
 
@@ -212,12 +151,12 @@ class _Left(Struct, frozen=True):
     granule: int
     attributes: Mapping[str, Attributes]  # by device
 
-    def fitting(self, wanted: _Wanted, amount: int) -> list[str]:
+    def fitting(self, wanted: WantedDevices, amount: int) -> list[str]:
         """Return the devices that a request may have, and that have room."""
         return [
             name
             for name, left in self.milli.items()
-            if left >= amount and wanted.takes(self.attributes[name]) is not False
+            if left >= amount and _selects(wanted, self.attributes[name]) is not False
         ]
 
 
@@ -228,7 +167,7 @@ class _Taken(Struct, frozen=True):
 
 
 def _allocate(
-    claims: Mapping[_Key, _Devices], pod: PodManifest, name: str, view: NodeView
+    claims: Mapping[_Key, RequestedDevices], pod: PodManifest, name: str, view: NodeView
 ) -> ClaimedParts:
     """Return what a pod called *name* is allocated; AllocationError where there is no room."""
     namespace, left, warnings = pod.metadata.namespace, _left(view), list[str]()
@@ -246,10 +185,10 @@ def _allocate(
             near = did_you_mean(known, (key[2] for key in claims if key[:2] == (kind, namespace)))
             warnings.append(_ABSENT.format(each.name, kind, quoted(known), near))
             continue
-        if not all(request.ours for request in devices.requests):
+        if not all(_is_ours(request) for request in devices.requests):
             unknown.append(each.name)
             warnings += _mistyped_classes(devices, each.name)
-        if not any(request.ours for request in devices.requests):
+        if not any(_is_ours(request) for request in devices.requests):
             continue
         if not view.layout.settings.dra.enabled:
             warnings.append(_OFF.format(each.name))
@@ -274,7 +213,7 @@ def _allocate(
     )
 
 
-def _mistyped_classes(devices: _Devices, claim: str) -> Iterator[str]:
+def _mistyped_classes(devices: RequestedDevices, claim: str) -> Iterator[str]:
     """Yield a text for each request of a class with nearly our name."""
     for request in devices.requests:
         for name, wanted in request.alternatives.items():
@@ -294,22 +233,22 @@ def _left(view: NodeView) -> _Left:
     return _Left(milli, values[0].granule if values else 1, attributes)
 
 
-def _evaluated(devices: _Devices, left: _Left) -> bool:
+def _evaluated(devices: RequestedDevices, left: _Left) -> bool:
     """Return whether all selectors and constraints on our devices can be evaluated."""
-    foreign = devices.foreign
+    foreign = _foreign(devices)
     return not any(
         foreign and any(map(each.concerns, foreign)) for each in devices.constraints
     ) and not any(
-        wanted.takes(device) is None
+        _selects(wanted, device) is None
         for request in devices.requests
-        if request.ours
+        if _is_ours(request)
         for wanted in request.alternatives.values()
         for device in left.attributes.values()
     )
 
 
 def _parts(
-    devices: _Devices, left: _Left, view: NodeView, namespace: str, name: str
+    devices: RequestedDevices, left: _Left, view: NodeView, namespace: str, name: str
 ) -> Iterator[ClaimPart]:
     held = (each.container.claim_part for each in view.claims.values())
     if any((each.namespace, each.name) == (namespace, name) for each in held):
@@ -330,9 +269,9 @@ def _parts(
 class _Search:
     """The search for devices for the requests of one claim, with a bound on what is tried."""
 
-    def __init__(self, devices: _Devices, left: _Left, claim: str) -> None:
-        self._requests = [each for each in devices.requests if each.ours]
-        foreign = devices.foreign
+    def __init__(self, devices: RequestedDevices, left: _Left, claim: str) -> None:
+        self._requests = [each for each in devices.requests if _is_ours(each)]
+        foreign = _foreign(devices)
         self._constraints = [
             each for each in devices.constraints if not any(map(each.concerns, foreign))
         ]
@@ -371,13 +310,13 @@ class _Search:
                     milli[each] += amount
         return None
 
-    def _holds(self, constraint: _Constraint, taken: Iterable[_Taken]) -> bool:
+    def _holds(self, constraint: DeviceConstraint, taken: Iterable[_Taken]) -> bool:
         name = constraint.match_attribute or constraint.distinct_attribute or ""
         concerned = [each for each in taken if constraint.concerns(each.request)]
         values = [self._left.attributes[each.device].get(name) for each in concerned]
-        return not values or constraint.holds(values)
+        return not values or _holds(constraint, values)
 
-    def _failure(self, request: _Request) -> AllocationError:
+    def _failure(self, request: DeviceRequest) -> AllocationError:
         wanted = request.alternatives.values()
         least = min((_amount(each, self._left.granule) for each in wanted), default=0)
         milli = self._left.milli.items()

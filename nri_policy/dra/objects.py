@@ -1,6 +1,6 @@
 """ResourceSlices, ResourceClaims and pods of an API server, as far as hints need them.
 
-Owns which fields are read (resource.k8s.io/v1, core/v1), and which attributes say where a device
+Owns which fields of slices are read (resource.k8s.io/v1), and which attributes say where a device
 is. Fields that are not named here are skipped, so later versions of the API can be read, too.
 """
 
@@ -13,6 +13,9 @@ import msgspec
 from msgspec import Raw, Struct, field
 
 from nri_policy.foundation.mismatch import JSON_ERRORS, json_problem
+from nri_policy.manifests.api_object import APIObject, Part
+from nri_policy.manifests.pod_object import PodObject
+from nri_policy.manifests.resource_claim import Allocation, AllocationResult, ResourceClaim
 
 # Attributes with a device's location. Most drivers use a domain of their own: dranet and its like
 # `dra.net/numaNode`, AMD `numaNode` and `pciAddr`, NVIDIA `numa` and `pcieBusID`. Those under the
@@ -27,10 +30,6 @@ _Read = TypeVar("_Read")
 
 class ObjectError(Exception):
     """An object does not have the form of the API; the text names the field."""
-
-
-class Part(Struct, frozen=True, kw_only=True, rename="camel"):
-    """A part of an object."""
 
 
 class DeviceLocation(Struct, frozen=True, kw_only=True):
@@ -51,16 +50,6 @@ class ResourceSlice(Struct, frozen=True, kw_only=True):
     of: int  # number of slices of this generation of the pool
     node: str  # name of the node with all its devices; empty: no single one
     devices: Mapping[str, DeviceLocation]
-
-
-class AllocationResult(Part, frozen=True):
-    """A device that a claim was allocated."""
-
-    request: str  # with a subrequest: `request/subrequest`
-    driver: str
-    pool: str
-    device: str
-    admin_access: bool | None = None
 
 
 class AllocatedClaim(Struct, frozen=True, kw_only=True):
@@ -91,24 +80,16 @@ class PodClaims(Struct, frozen=True, kw_only=True):
 # ---- as the API has them
 
 
-class _Metadata(Part, frozen=True):
-    name: str
-
-
-class _Named(Part, frozen=True):
-    metadata: _Metadata
-
-
 class _Attribute(Part, frozen=True):
     int_: int | None = field(name="int", default=None)
     string: str | None = None
-    ints: list[int] = []
-    strings: list[str] = []
+    ints: list[int] = field(default_factory=list)
+    strings: list[str] = field(default_factory=list)
 
 
 class _Device(Part, frozen=True):
     name: str
-    attributes: dict[str, _Attribute] = {}
+    attributes: dict[str, _Attribute] = field(default_factory=dict)
 
 
 class _Pool(Part, frozen=True):
@@ -121,77 +102,16 @@ class _SliceSpec(Part, frozen=True):
     driver: str
     pool: _Pool
     node_name: str = ""
-    devices: list[_Device] = []
+    devices: list[_Device] = field(default_factory=list)
 
 
-class _Slice(_Named, frozen=True):
+class _Slice(APIObject, frozen=True):
     spec: _SliceSpec
-
-
-class _Devices(Part, frozen=True):
-    results: list[AllocationResult] = []
-
-
-class _Allocation(Part, frozen=True):
-    devices: _Devices = _Devices()
-
-
-class _ClaimStatus(Part, frozen=True):
-    allocation: _Allocation | None = None
-
-
-class _Claim(_Named, frozen=True):
-    status: _ClaimStatus = _ClaimStatus()
-
-
-class _ContainerClaim(Part, frozen=True):
-    name: str
-    request: str = ""
-
-
-class _Resources(Part, frozen=True):
-    claims: list[_ContainerClaim] = []
-
-
-class _Container(Part, frozen=True):
-    name: str
-    resources: _Resources = _Resources()
-
-
-class _PodClaim(Part, frozen=True):
-    name: str
-    resource_claim_name: str | None = None
-
-
-class _PodSpec(Part, frozen=True):
-    containers: list[_Container]
-    init_containers: list[_Container] = []
-    resource_claims: list[_PodClaim] = []
-
-
-class _Mapping(Part, frozen=True):
-    container_name: str
-    request_name: str
-
-
-class _Extended(Part, frozen=True):
-    resource_claim_name: str
-    request_mappings: list[_Mapping] = []
-
-
-class _PodStatus(Part, frozen=True):
-    resource_claim_statuses: list[_PodClaim] = []
-    extended: _Extended | None = field(name="extendedResourceClaimStatus", default=None)
-
-
-class _Pod(_Named, frozen=True):
-    spec: _PodSpec
-    status: _PodStatus = _PodStatus()
 
 
 def read_name(text: Raw) -> str:
     """Return an object's name; raises ObjectError."""
-    return _decode(text, _Named).metadata.name
+    return _decode(text, APIObject).metadata.name
 
 
 def read_slice(text: Raw) -> ResourceSlice:
@@ -210,8 +130,8 @@ def read_slice(text: Raw) -> ResourceSlice:
 
 def read_claim(found: Mapping[str, Any]) -> AllocatedClaim:
     """Return a ResourceClaim; raises ObjectError."""
-    read = _convert(found, _Claim)
-    allocation = read.status.allocation or _Allocation()
+    read = _convert(found, ResourceClaim)
+    allocation = read.status.allocation or Allocation()
     return AllocatedClaim(name=read.metadata.name, results=allocation.devices.results)
 
 
@@ -221,7 +141,7 @@ def read_pod(found: Mapping[str, Any]) -> PodClaims:
     A claim that is made from a template has the name that the pod's status says. Extended
     resources that a driver serves are one claim more, which only the status knows (KEP-5004).
     """
-    read = _convert(found, _Pod)
+    read = _convert(found, PodObject)
     names = {
         claim.name: claim.resource_claim_name
         for claim in (*read.spec.resource_claims, *read.status.resource_claim_statuses)
@@ -233,7 +153,7 @@ def read_pod(found: Mapping[str, Any]) -> PodClaims:
             for claim in container.resources.claims
             if claim.name in names
         ]
-        for container in (*read.spec.init_containers, *read.spec.containers)
+        for container in read.spec.every_container
     }
     if extended := read.status.extended:
         for mapping in extended.request_mappings:

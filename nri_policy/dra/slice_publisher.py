@@ -18,7 +18,7 @@ from http.client import FORBIDDEN, NOT_FOUND
 from typing import NoReturn
 
 import msgspec
-from msgspec import Raw, Struct
+from msgspec import Raw
 
 from nri_policy.dra.cpu_devices import Published, published
 from nri_policy.dra.resource_slice import dropped, faults, slice_name, slice_of, values_in
@@ -29,6 +29,7 @@ from nri_policy.foundation.mismatch import JSON_ERRORS
 from nri_policy.kube.client import NODES, Client, Object, Page
 from nri_policy.kube.errors import APIError
 from nri_policy.kube.list_watch import list_and_watch
+from nri_policy.manifests.api_object import APIObject, Identity
 from nri_policy.node import Node
 from nri_policy.workload.claim import DRIVER
 
@@ -41,17 +42,6 @@ BURST = 8  # writes that may follow one another faster than one every SETTLE
 CHECK = 600.0  # seconds after which an unchanged slice is applied again
 UNAVAILABLE = 3600.0  # seconds between tries in a cluster that takes no slices
 _BACKOFF = partial(backoff, least=0.5, most=30.0)
-
-
-class _Seen(Struct):
-    """What counts of an object in a watch."""
-
-    metadata: _Metadata
-
-
-class _Metadata(Struct, rename="camel"):
-    name: str
-    resource_version: str
 
 
 class DroppedFieldsError(Exception):
@@ -260,14 +250,14 @@ class SlicePublisher:
                 self._sent = None
                 self._changed.set()
 
-    def _is_other(self, found: list[_Metadata], *, gone: bool) -> bool:
+    def _is_other(self, found: list[Identity], *, gone: bool) -> bool:
         own = [each for each in found if each.name == slice_name(self._name)]
         return gone or any(each.resource_version not in self._ours for each in own)
 
 
-def _seen(item: Raw) -> Iterator[_Metadata]:
+def _seen(item: Raw) -> Iterator[Identity]:
     with suppress(*JSON_ERRORS):
-        yield msgspec.json.decode(item, type=_Seen).metadata
+        yield msgspec.json.decode(item, type=APIObject).metadata
 
 
 def _words(error: APIError) -> str:

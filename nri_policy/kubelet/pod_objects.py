@@ -15,12 +15,12 @@ from http.client import FORBIDDEN, NOT_FOUND, UNAUTHORIZED
 from typing import Any
 
 import msgspec
-from msgspec import Struct
 
 from nri_policy.foundation.clock import SYSTEM_CLOCK, Clock
 from nri_policy.foundation.units import parse_bytes, parse_cpu
 from nri_policy.kube.errors import APIError
 from nri_policy.kube.pod_reader import PodReader
+from nri_policy.manifests.pod_object import PodObject, RequestedResources
 from nri_policy.manifests.quality_of_service import QoS
 from nri_policy.workload.pod import Pod
 from nri_policy.workload.requirements import PodRequirements, Requirements
@@ -137,44 +137,17 @@ class PodObjects:
         self._failed = code
 
 
-class _Part(Struct, frozen=True, kw_only=True, rename="camel"):
-    """A part of an object; fields without a name here are skipped."""
-
-
-class _Resources(_Part, frozen=True):
-    requests: dict[str, Any] = {}
-    limits: dict[str, Any] = {}
-
-
-class _Container(_Part, frozen=True):
-    name: str
-    resources: _Resources = _Resources()
-
-
-class _Spec(_Part, frozen=True):
-    containers: list[_Container]
-    init_containers: list[_Container] = []
-    resources: _Resources | None = None
-
-
-class _Pod(_Part, frozen=True):
-    spec: _Spec
-
-
 def read_object(found: Mapping[str, Any]) -> PodRequirements:
     """Return the requirements of a pod's containers in its object; raises ValueError."""
-    spec = msgspec.convert(found, _Pod).spec
+    spec = msgspec.convert(found, PodObject).spec
     whole = spec.resources
     return PodRequirements(
-        containers={
-            each.name: _requirements(each.resources)
-            for each in (*spec.init_containers, *spec.containers)
-        },
+        containers={each.name: _requirements(each.resources) for each in spec.every_container},
         pod_level=whole is not None and bool(whole.requests or whole.limits),
     )
 
 
-def _requirements(resources: _Resources) -> Requirements:
+def _requirements(resources: RequestedResources) -> Requirements:
     def cpu(amounts: Mapping[str, Any]) -> int | None:
         return parse_cpu(amounts["cpu"]) if "cpu" in amounts else None
 

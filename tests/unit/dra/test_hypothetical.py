@@ -205,7 +205,7 @@ def test_amounts_are_whole_cores_where_these_are_required() -> None:
 
 
 BAD = [
-    ({**claim("own"), "spec": {}}, "ResourceClaim: spec: devices is missing"),
+    ({**claim("own"), "spec": {}}, "ResourceClaim own: devices.requests is missing"),
     ({"kind": "ResourceClaimTemplate"}, "metadata is missing"),
     (claim("own", {"name": "a", "exactly": exactly("many")}), "ResourceClaim own: a: "),
     (claim("own", {"name": "a", "exactly": exactly(allocationMode="All")}), "only a count from 1"),

@@ -9,7 +9,6 @@ import pytest
 from msgspec import Raw
 
 from nri_policy.dra.objects import (
-    AllocationResult,
     DeviceLocation,
     ObjectError,
     Use,
@@ -18,6 +17,7 @@ from nri_policy.dra.objects import (
     read_pod,
     read_slice,
 )
+from nri_policy.manifests.resource_claim import AllocationResult
 from tests.support.resources import claim, pod, result, slice_
 
 STANDARD = "resource.kubernetes.io"
@@ -74,6 +74,7 @@ def test_a_claim_has_the_results_of_its_allocation() -> None:
         pool="node-a",
         device="gpu-0",
         admin_access=True,
+        share="x",
     )
     assert (read.name, [*read.results]) == ("c", [big])
     assert [*read_claim(claim("c")).results] == [], "it is not allocated"
