@@ -48,6 +48,7 @@ from nri_policy.plugin.equipment import equipment_of, oci_runtime
 from nri_policy.report import StatusReport
 from nri_policy.settings import Problem, Settings, SettingsError, load
 from nri_policy.systemd.scopes import socket_of
+from nri_policy.tuning.irqbalance import list_sockets
 from nri_policy.workload.claim import DRIVER
 
 PATIENCE = 8.0  # seconds for everything
@@ -117,6 +118,7 @@ class Facts(Struct, frozen=True, kw_only=True):
     kubelet: KubeletConfig | None = None
     cpu_manager: bool = False  # whether the kubelet itself says that its CPU manager is on
     processes: tuple[Process, ...] = ()
+    balancers: tuple[str, ...] = ()  # ids of processes of irqbalance that the tuner can ask
     machine: Machine | str | None = None  # a text: why there is none
     settings: Settings | SettingsError | None = None  # of the file
     settings_file: bool = True  # whether it is there
@@ -146,6 +148,7 @@ def gather(where: Where, *, patience: float = PATIENCE) -> Facts:
     kubelet_dir = str(where.kubelet_dir)
     parts: dict[str, Callable[[], Any]] = {
         "processes": lambda: processes(host),
+        "balancers": lambda: tuple(list_sockets(where.host_root)),
         "runtimes": lambda: _runtimes(host, where),
         "nri_socket": lambda: probe_socket(where.nri_socket),
         "pod_resources": lambda: probe_socket(pod_resources),

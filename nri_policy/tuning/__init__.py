@@ -8,6 +8,7 @@ Others import from these modules:
 | `decision` | the rules of writing and restoring |
 | `faults` | fields of the settings that a machine cannot fulfil |
 | `interrupts` | which CPUs must handle each interrupt |
+| `irqbalance` | the interrupts that irqbalance does not move |
 | `items` | what can be set: a closed list of kinds, attributes and values |
 | `protocol` | what callers ask the tuner, and its client |
 | `rdt` | the schemata of RDT classes on a machine |

@@ -61,7 +61,7 @@ class Entry(Struct, frozen=True, kw_only=True):
     @property
     def made(self) -> bool:
         """Whether the item is a group of resctrl that the tuner makes, and so removes."""
-        return self.original == NO_GROUP
+        return self.item.kind is Kind.RESCTRL and self.original == NO_GROUP
 
 
 class Lack(Struct, frozen=True):

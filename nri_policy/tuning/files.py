@@ -9,12 +9,14 @@ from __future__ import annotations
 import errno
 import logging
 import os
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Protocol
 
 from nri_policy.foundation.cpuset import CPUSet
 from nri_policy.hardware.resctrl import RESCTRL, format_schemata, parse_schemata
 from nri_policy.tuning.decision import Lack
+from nri_policy.tuning.irqbalance import list_sockets, read_banned, write_banned
 from nri_policy.tuning.items import NO_GROUP, Item, Kind
 
 _IRQS = "proc/irq"
@@ -27,7 +29,7 @@ _CPUFREQ = {
     "epp": "energy_performance_preference",
 }
 _MAX_TEXT = 4096
-_ABSENT = (errno.ENOENT, errno.ENOTDIR, errno.ENODEV, errno.ENXIO)
+_ABSENT = (errno.ENOENT, errno.ENOTDIR, errno.ENODEV, errno.ENXIO, errno.ECONNREFUSED)
 _REFUSALS = (errno.EINVAL, errno.ERANGE, errno.ENOSPC)  # the last: no group of resctrl is left
 # What a write of a managed interrupt's affinity gives: by the kernel's version, by the rights of
 # the process, and on a read-only mount (classes.md §3).
@@ -46,9 +48,13 @@ class Files(Protocol):
         """Set an item; OSError."""
         ...
 
+    def list_balancers(self) -> Iterable[Item]:
+        """Return the lists of banned interrupts of irqbalance; none if it does not run."""
+        ...
+
 
 class KernelFiles:
-    """The files below a root folder."""
+    """The files below a root folder, and irqbalance's socket."""
 
     def __init__(self, root: Path) -> None:
         """Take the folder with the host's /sys and /proc."""
@@ -56,26 +62,34 @@ class KernelFiles:
 
     def read(self, item: Item) -> str | Lack:
         """Return the value of an item."""
-        path = self._path(item)
         try:
-            if item.kind is Kind.RESCTRL and not path.exists():
-                (self._root / RESCTRL / "schemata").stat()
-                return NO_GROUP
-            text = path.read_bytes()[:_MAX_TEXT].decode("ascii", "replace").strip()
-            if item.kind is Kind.IRQ:
-                mask = item.id == "default"
-                return str(CPUSet.from_mask(text) if mask else CPUSet.parse(text))
-            if item.kind is Kind.RESCTRL:
-                shares = parse_schemata(text)
-                return format_schemata({k: v for k, v in shares.items() if k in _RESOURCES})
+            return self._read(item)
         except OSError as error:
-            return Lack(os.strerror(error.errno or 0), absent=error.errno in _ABSENT)
+            return Lack(error.strerror or str(error), absent=error.errno in _ABSENT)
         except ValueError as error:
             return Lack(str(error))
+
+    def _read(self, item: Item) -> str:
+        if item.kind is Kind.IRQBALANCE:
+            return read_banned(self._root, item.id)
+        path = self._path(item)
+        if item.kind is Kind.RESCTRL and not path.exists():
+            (self._root / RESCTRL / "schemata").stat()
+            return NO_GROUP
+        text = path.read_bytes()[:_MAX_TEXT].decode("ascii", "replace").strip()
+        if item.kind is Kind.IRQ:
+            mask = item.id == "default"
+            return str(CPUSet.from_mask(text) if mask else CPUSet.parse(text))
+        if item.kind is Kind.RESCTRL:
+            shares = parse_schemata(text)
+            return format_schemata({k: v for k, v in shares.items() if k in _RESOURCES})
         return text
 
     def write(self, item: Item, value: str) -> None:
         """Set an item; OSError."""
+        if item.kind is Kind.IRQBALANCE:
+            write_banned(self._root, item.id, value)
+            return
         path = self._path(item)
         if item.kind is Kind.RESCTRL:
             self._write_group(path, value)
@@ -83,6 +97,10 @@ class KernelFiles:
         if item.kind is Kind.IRQ and item.id == "default":
             value = _mask(CPUSet.parse(value))
         self.store(path, value)
+
+    def list_balancers(self) -> Iterable[Item]:
+        """Return the lists of banned interrupts of irqbalance; none if it does not run."""
+        return [Item(Kind.IRQBALANCE, each, "banned") for each in list_sockets(self._root)]
 
     def _write_group(self, path: Path, schemata: str) -> None:
         """Set the shares of a group, which is made for it, or removed."""

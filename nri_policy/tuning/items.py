@@ -16,7 +16,7 @@ from nri_policy.foundation.cpuset import CPUSet
 from nri_policy.foundation.wording import quoted
 from nri_policy.hardware.resctrl import GROUP_NAME
 
-MAX_VALUE = 4096  # characters
+MAX_VALUE = 16000  # characters
 NO_GROUP = ""  # the value of an absent group of resctrl
 
 
@@ -27,6 +27,7 @@ class Kind(StrEnum):
     CPUFREQ = "cpufreq"  # the number of a cpufreq policy, which can span CPUs
     UNCORE = "uncore"  # a folder of intel_uncore_frequency, such as package_00_die_00
     IRQ = "irq"  # an interrupt, or `default` for those that come later
+    IRQBALANCE = "irqbalance"  # a process of it; only the tuner itself sets these
     RESCTRL = "resctrl"  # a group below the root group
 
 
@@ -62,6 +63,7 @@ _IDS = {
     Kind.CPUFREQ: re.compile(r"0|[1-9][0-9]{0,3}"),
     Kind.UNCORE: re.compile(r"package_[0-9]{2}_die_[0-9]{2}|uncore[0-9]{2}"),
     Kind.IRQ: re.compile(r"default|0|[1-9][0-9]{0,8}"),
+    Kind.IRQBALANCE: re.compile(r"[1-9][0-9]{0,8}"),
     Kind.RESCTRL: GROUP_NAME,
 }
 # The attributes of each kind, and the values of each attribute.
@@ -73,6 +75,8 @@ _ATTRIBUTES: tuple[tuple[Kind, re.Pattern[str], re.Pattern[str]], ...] = (
     (Kind.CPUFREQ, re.compile("epp"), re.compile(rf"[0-9]{{1,3}}|{_WORD.pattern}")),
     (Kind.UNCORE, re.compile("(min|max)_freq"), _KHZ),
     (Kind.IRQ, re.compile("affinity"), _CPUS),  # a list of CPUs as the kernel writes it
+    # the interrupts that it does not move, joined by commas
+    (Kind.IRQBALANCE, re.compile("banned"), re.compile(r"([0-9]{1,9}(,[0-9]{1,9})*)?")),
     (Kind.RESCTRL, re.compile("schemata"), _SCHEMATA),
 )
 

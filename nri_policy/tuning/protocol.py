@@ -15,7 +15,7 @@ import msgspec
 from msgspec import Struct
 
 from nri_policy.tuning.decision import State
-from nri_policy.tuning.items import Desired, Item, Wish, check
+from nri_policy.tuning.items import Desired, Item, Kind, Wish, check
 
 SOCKET = Path("/run/nri-policy/tuner.sock")
 STATE_DIR = Path("/var/lib/nri-policy-tuner")  # no other process of the policy can write there
@@ -88,6 +88,8 @@ def parse_request(line: bytes) -> Request:
     if len(wishes) > MAX_ITEMS or len({each.item for each in wishes}) != len(wishes):
         raise ValueError(f"more than {MAX_ITEMS} items, or one twice")
     for each in wishes:
+        if each.item.kind is Kind.IRQBALANCE:
+            raise ValueError(f"only the tuner itself sets {each.item}")
         check(each.item, each.value)
     return request
 

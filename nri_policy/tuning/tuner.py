@@ -27,7 +27,8 @@ from nri_policy.tuning.decision import (
     record_success,
 )
 from nri_policy.tuning.files import Files, describe_failure, is_refusal
-from nri_policy.tuning.items import Desired, Item, Wish, check
+from nri_policy.tuning.irqbalance import join_numbers, split_numbers
+from nri_policy.tuning.items import Desired, Item, Kind, Wish, check
 from nri_policy.tuning.journal import Journal
 from nri_policy.tuning.protocol import Tunable, Writes
 
@@ -48,7 +49,8 @@ class Tuner:
         self._files = files
         self._journal = journal
         self._clock = clock
-        self._desired: Desired | None = None
+        self._requested: Desired | None = None
+        self._desired: Desired | None = None  # that, and what irqbalance must leave alone
         self._repair = False
         self._looked_at = 0.0
         self._attempts: dict[Item, Attempts] = {}
@@ -61,7 +63,7 @@ class Tuner:
 
         Else put all back, and return what it refuses (classes.md §0.6).
         """
-        before, repaired = self._desired, self._repair
+        before, repaired = self._requested, self._repair
         if before is None:
             before = {item: Wish(each.ours) for item, each in self._journal.entries.items()}
         self._refused.clear()
@@ -75,31 +77,47 @@ class Tuner:
 
     def set(self, desired: Desired, *, repair: bool) -> None:
         """Replace all wishes, and carry out what can be done now."""
-        before = self._desired or {}
+        before = self._requested or {}
         for item, attempts in [*self._attempts.items()]:
             old, new = before.get(item), desired.get(item)
             if (old and old.value) != (new and new.value):  # another value may succeed at once
                 self._attempts[item] = replace(attempts, failures=0, retry_at=0.0)
-        self._desired, self._repair = desired, repair
+        self._requested, self._repair = desired, repair
         self.look()
 
     def look(self) -> None:
         """Read all items, and write those that must be and can be written."""
-        if self._desired is None:
+        if self._requested is None:
             return
         self._looked_at = self._clock.now()
         self._steps = {}
-        # The governor performance hides the energy preference, and the kernel refuses to write it.
-        # So other governors precede the preferences, and the governor performance follows them.
+        self._desired = {**self._requested, **dict(self._find_bans(self._requested))}
+        # irqbalance learns first which interrupts it must not move. The governor performance hides
+        # the energy preference, and the kernel refuses to write it. So other governors precede the
+        # preferences, and the governor performance follows them.
         orders: tuple[list[Item], ...] = ([], [], [])
         for item in sorted(self._desired.keys() | self._journal.entries):
             hides = item.attribute == "governor" and self._target(item) == "performance"
-            orders[2 if hides else item.attribute != "governor"].append(item)
+            precedes = item.attribute == "governor" or item.kind is Kind.IRQBALANCE
+            orders[2 if hides else not precedes].append(item)
         first, then, last = orders
         self._bring(first)
         self._bring(then)
         self._bring(self._without_waiting(last))
         self._drop()
+
+    def _find_bans(self, requested: Desired) -> Iterator[tuple[Item, Wish]]:
+        """Yield the wishes for each irqbalance: it moves none of the interrupts that are set."""
+        numbers = {
+            int(item.id) for item in requested if item.kind is Kind.IRQ and item.id != "default"
+        }
+        for item in self._files.list_balancers() if numbers else ():
+            found, entry = self._files.read(item), self._journal.entries.get(item)
+            if isinstance(found, Lack) and found.absent:
+                continue  # it has ended
+            original = found if entry is None else entry.original
+            own = set() if isinstance(original, Lack) else split_numbers(original)
+            yield item, Wish(join_numbers(numbers | own))
 
     def _bring(self, items: Iterable[Item]) -> None:
         """Write the due values of some items."""

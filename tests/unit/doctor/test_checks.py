@@ -695,6 +695,15 @@ def test_the_doctor_finds_a_missing_tuner_and_irqbalance(made: Made) -> None:
     assert made.found("tuning") == {balanced: Verdict.NOTE}
 
 
+def test_the_doctor_says_that_irqbalance_leaves_alone_what_the_tuner_sets(made: Made) -> None:
+    made.write("proc/7/cmdline", "/usr/sbin/irqbalance\0")
+    made.write("proc/8/cmdline", "/usr/bin/nri-policy\0tuner\0")
+    made.settings(isolateInterrupts="exclusive")
+    made.write("run/irqbalance/irqbalance7.sock", "")
+    told = "irqbalance runs: it leaves alone the interrupts that the tuner sets"
+    assert made.found("tuning") == {told: Verdict.NOTE}
+
+
 def test_the_doctor_names_every_setting_that_needs_a_tuner(made: Made) -> None:
     made.write("proc/7/cmdline", "/usr/bin/kubelet\0")
     classes = {"cpuClasses": [{"name": "calm"}], "sharedPoolCPUClass": "calm"}

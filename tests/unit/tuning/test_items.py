@@ -18,6 +18,8 @@ GOOD = [
     (Kind.UNCORE, "uncore03", "min_freq", "800000"),
     (Kind.IRQ, "24", "affinity", "0-3,8"),
     (Kind.IRQ, "default", "affinity", "1"),
+    (Kind.IRQBALANCE, "4711", "banned", "0,24"),
+    (Kind.IRQBALANCE, "4711", "banned", ""),
     (Kind.RESCTRL, "gold", "schemata", "L3:0=ff;1=ff0\nMB:0=50"),
     (Kind.RESCTRL, "gold", "schemata", ""),
 ]
@@ -35,6 +37,8 @@ BAD = [
     (Kind.IRQ, "24", "affinity", "0-", "is not a value"),
     (Kind.IRQ, "24", "affinity", "1,0", "is not a value"),
     (Kind.IRQ, "24/../25", "affinity", "0", "is not the id of a irq"),
+    (Kind.IRQBALANCE, "../1", "banned", "", "is not the id of a irqbalance"),
+    (Kind.IRQBALANCE, "1", "banned", "24 25", "is not a value"),
     (Kind.RESCTRL, "..", "schemata", "", "is not the id of a resctrl"),
     (Kind.RESCTRL, "info", "schemata", "", "is not the id of a resctrl"),
     (Kind.RESCTRL, "a/b", "schemata", "", "is not the id of a resctrl"),

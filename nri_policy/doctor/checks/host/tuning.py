@@ -35,7 +35,11 @@ def check(facts: Facts) -> Iterator[Finding]:
         found = f"no tuner runs, which these settings need: {', '.join(wanted)}"
         remedy = "start it: systemctl enable --now nri-policy-tuner, or as docs/tuning.md says"
         yield Finding("tuning", Verdict.WARNING, found, remedy)
-    if (isolates or tuned) and find_named(facts.processes, "irqbalance"):
+    for balancer in find_named(facts.processes, "irqbalance") if isolates or tuned else ():
+        if tuned and str(balancer.id) in facts.balancers:
+            found = "irqbalance runs: it leaves alone the interrupts that the tuner sets"
+            yield Finding("tuning", Verdict.NOTE, found)
+            continue
         found = "irqbalance runs: it moves interrupts back to exclusive CPUs"
         remedy = "stop it, or keep it off these CPUs with IRQBALANCE_BANNED_CPULIST"
         yield Finding("tuning", Verdict.WARNING if isolates else Verdict.NOTE, found, remedy)
