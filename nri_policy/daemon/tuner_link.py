@@ -177,36 +177,36 @@ class TunerLink:
 
         Raises TunerError if that depends on what the tuner has set, and it cannot be asked.
         """
-        known = tuple(self.tunables.values())
-        wishes, interrupts = self._find_wishes(view, known)
-        self.unmet, self.unmet_interrupts = wishes.unmet, interrupts.unmet
-        self._desired = {**wishes.items, **interrupts.items}  # shown while no tuner answers
-        if uses_interrupts(view) and not known:  # another daemon may have had some changed
-            _, interrupts = self._find_wishes(view, self._list_known())
+        cpus = self._wish_cpus(view)
+        interrupts = self._wish_interrupts(view, self.tunables.values())
+        self.unmet, self.unmet_interrupts = cpus.unmet, interrupts.unmet
+        self._desired = {**cpus.items, **interrupts.items}  # shown while no tuner answers
+        if uses_interrupts(view) and not self.tunables:  # another daemon may have changed some
+            interrupts = self._wish_interrupts(view, self._list_known())
+            self.unmet_interrupts = interrupts.unmet
         settings = view.layout.settings
         groups = self._groups(settings.control.rdt)
-        self._desired = {**wishes.items, **interrupts.items, **groups}
+        self._desired = {**cpus.items, **interrupts.items, **groups}
         return self._desired, settings.audit is Audit.REPAIR
 
-    def _find_wishes(
-        self, view: NodeView, known: Iterable[Tunable]
-    ) -> tuple[Wishes, InterruptWishes]:
-        """Return the wishes for CPUs, and for interrupts, whose original values *known* has."""
-        wishes = find_wishes(
-            assign_cpus(view),
-            self._power(view),
-            [each.cpus for each in view.layout.machine.packages],
-        )
+    def _wish_cpus(self, view: NodeView) -> Wishes:
+        packages = [each.cpus for each in view.layout.machine.packages]
+        return find_wishes(assign_cpus(view), self._power(view), packages)
+
+    def _wish_interrupts(self, view: NodeView, known: Iterable[Tunable]) -> InterruptWishes:
+        """Return the wishes for interrupts, whose original values *known* has."""
         if not uses_interrupts(view):
-            return wishes, InterruptWishes(items={}, unmet={})
+            return InterruptWishes(items={}, unmet={})
         originals = {each.item: each.original for each in known if each.original is not None}
         found = read_interrupts(self._root, list_devices(view))
-        return wishes, wish_interrupts(view, found, originals)
+        return wish_interrupts(view, found, originals)
 
     def preview(self, before: NodeView, after: NodeView) -> TunablesPreview:
         """Return which tunables of CPUs and interrupts differ between two views; for any thread."""
         known = tuple(self.tunables.values())
-        old, new = self._find_wishes(before, known), self._find_wishes(after, known)
+        old, new = (
+            (self._wish_cpus(view), self._wish_interrupts(view, known)) for view in (before, after)
+        )
         was, would = ({**cpus.items, **irqs.items} for cpus, irqs in (old, new))
         changes = {}
         for item in sorted(was.keys() | would.keys()):

@@ -18,6 +18,7 @@ from nri_policy.hardware.locality import Locator
 from nri_policy.hardware.synthetic_devices import MAJOR
 from nri_policy.plugin.sources import Sources
 from nri_policy.simulation.device_manager import PluginDevice
+from nri_policy.tuning.cpu_classes import Wishes, find_wishes
 from nri_policy.tuning.decision import State
 from nri_policy.tuning.items import Item
 from nri_policy.tuning.protocol import Reply
@@ -189,6 +190,27 @@ def test_after_restarts_interrupts_are_computed_from_their_originals(host: Host)
             assert host.affinities() == changed
             up.daemon.tuner_link.release()
             assert host.affinities() == before
+
+    run(test)
+
+
+def test_the_first_look_at_interrupts_computes_the_values_of_cpus_once(
+    host: Host, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    computed = []
+
+    def count(*given: Any) -> Wishes:
+        computed.append(given)
+        return find_wishes(*given)
+
+    async def test() -> None:
+        async with host.serving(listening=False) as up:
+            asked = {f"{KEY}/pod": "isolate"}
+            assert not await up.start(pod("web", "2", annotations=asked))
+            monkeypatch.setattr("nri_policy.daemon.tuner_link.find_wishes", count)
+            up.daemon.tuner_link.tunables = {}  # as a new daemon
+            up.daemon.tuner_link.inform()
+            assert len(computed) == 1
 
     run(test)
 
