@@ -6,6 +6,7 @@ of items and values, which contains no path (classes.md §0.8).
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Mapping
 from enum import StrEnum
@@ -79,6 +80,18 @@ _ATTRIBUTES: tuple[tuple[Kind, re.Pattern[str], re.Pattern[str]], ...] = (
     (Kind.IRQBALANCE, re.compile("banned"), re.compile(r"([0-9]{1,9}(,[0-9]{1,9})*)?")),
     (Kind.RESCTRL, re.compile("schemata"), _SCHEMATA),
 )
+
+
+def is_looser(item: Item, value: str, than: str) -> bool:
+    """Return whether *value* permits more wake-up latency of a CPU than another does."""
+    return item.attribute == "resume_latency" and _latency(value) > _latency(than)
+
+
+def _latency(text: str) -> float:
+    """Return a limit in µs; a text that the kernel does not use is no limit."""
+    if text == "n/a":
+        return 0.0
+    return float(text) if _NUMBER.fullmatch(text) and text != "0" else math.inf
 
 
 def check(item: Item, value: str) -> None:

@@ -28,7 +28,7 @@ from nri_policy.tuning.decision import (
 )
 from nri_policy.tuning.files import Files, describe_failure, is_refusal
 from nri_policy.tuning.irqbalance import join_numbers, split_numbers
-from nri_policy.tuning.items import Desired, Item, Kind, Wish, check
+from nri_policy.tuning.items import Desired, Item, Kind, Wish, check, is_looser
 from nri_policy.tuning.journal import Journal
 from nri_policy.tuning.protocol import Tunable, Writes
 
@@ -195,7 +195,13 @@ class Tuner:
         wish, found = self._desired.get(item), self._read(item)
         entry, attempts = self._journal.entries.get(item), self._attempts.get(item, Attempts())
         value = None if wish is None else wish.value
+        original, stricter = found if entry is None else entry.original, ""
+        if value is not None and isinstance(original, str) and is_looser(item, value, original):
+            value, stricter = None, f"the original limit, {original}, is stricter"
+        if stricter and entry is None:
+            return Step(Action.NOTHING, why=stricter), found
         step = decide(value, found, entry, attempts, self._clock.now(), repair=self._repair)
+        step = replace(step, why=step.why or stricter)
         if step.action is Action.WRITE and isinstance(found, str):
             try:
                 check(item, found)
@@ -236,7 +242,8 @@ class Tuner:
     def _write(self, item: Item) -> None:
         """Write the value that an item must have, and read it back."""
         step, _ = self._steps[item]
-        value = self._target(item)
+        restores = step.action is Action.RESTORE
+        value = self._journal.entries[item].original if restores else self._target(item)
         if step.state is State.CONTESTED:
             attempts = self._attempts.get(item, Attempts())
             self._attempts[item] = record_repair(attempts, self._clock.now())
@@ -255,8 +262,8 @@ class Tuner:
             return
         self._written[item.kind, "ok"] += 1
         self._attempts[item] = record_success(self._attempts.get(item, Attempts()))
-        after = Action.FORGET if step.action is Action.RESTORE else Action.NOTHING
-        self._steps[item] = Step(after), found
+        after = Action.FORGET if restores else Action.NOTHING
+        self._steps[item] = Step(after, why=step.why if restores else ""), found
 
     def _fail(self, item: Item, why: str, *, hopeless: bool = False) -> None:
         attempts = self._attempts.get(item, Attempts())

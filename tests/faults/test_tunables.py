@@ -23,4 +23,5 @@ def test_whatever_strikes_the_tuner_values_are_in_force_or_listed_and_given_back
             error.add_note(f"seed {seed}")
             raise
     assert all(counts[name] > SEEDS for name in ("kill_tuner", "fill_disk", "plug", "interfere"))
+    assert counts["stricter originals"] > SEEDS
     assert counts["items checked"] > 100 * SEEDS

@@ -27,7 +27,7 @@ from nri_policy.hardware.resctrl import RESCTRL
 from nri_policy.tuning.decision import State
 from nri_policy.tuning.files import KernelFiles
 from nri_policy.tuning.interrupts import DEFAULT, Owner, find_interrupt_wishes, item_of
-from nri_policy.tuning.items import Desired, Item, Kind, Wish
+from nri_policy.tuning.items import Desired, Item, Kind, Wish, is_looser
 from nri_policy.tuning.journal import Journal
 from nri_policy.tuning.protocol import Tunable
 from nri_policy.tuning.tuner import Tuner
@@ -73,6 +73,7 @@ class StruckFiles(KernelFiles):
         super().__init__(root)
         self._top = root
         self.cpus: FakeCPUs = two_kinds(root)
+        self.cpus.write("cpu3/power/pm_qos_resume_latency_us", b"1")
         self.resctrl = FakeResctrl(root, caches={"L3": 20}, ids=[0])
         self.before: Hook = lambda: None  # each step of a write
         self.after: Hook = lambda: None
@@ -332,9 +333,13 @@ class History:
         self.counts["items checked"] += len(desired)
 
     def check_item(self, item: Item, value: str, shown: Tunable) -> None:
-        found = self.files.read(item)
+        found = str(self.files.read(item))
         if found == value:
             assert shown.state is State.OK, f"{item}: {shown}"
+            return
+        if shown.state is State.OK and is_looser(item, value, found):
+            assert shown.why.endswith("is stricter"), f"{item}: {shown}"
+            self.counts["stricter originals"] += 1
             return
         reasons = {State.PENDING, State.CONTESTED, State.UNSUPPORTED}
         assert shown.state in reasons, f"{item}: {shown}"

@@ -136,6 +136,53 @@ def test_what_has_its_wished_value_is_not_written(world: World) -> None:
     assert world.journal.entries == {}
 
 
+LATENCY = Item(Kind.CPU, "0", "resume_latency")
+
+
+@pytest.fixture
+def latency(world: World) -> Path:
+    path = world.root / "sys/devices/system/cpu/cpu0/power/pm_qos_resume_latency_us"
+    path.parent.mkdir(parents=True)
+    return path
+
+
+@pytest.mark.parametrize(
+    ("original", "wished"), [("2", "10"), ("2", "0"), ("n/a", "1"), ("n/a", "0")]
+)
+def test_a_latency_limit_never_loosens_the_original(
+    world: World, latency: Path, original: str, wished: str
+) -> None:
+    latency.write_text(f"{original}\n")
+    world.set({LATENCY: Wish(wished)})
+    (found,) = world.tuner.list_tunables()
+    assert (found.state, found.wished, found.found) == (State.OK, wished, original)
+    assert found.why == f"the original limit, {original}, is stricter"
+    assert latency.read_text() == f"{original}\n"
+    assert world.journal.entries == {}
+
+
+def test_a_class_with_a_looser_limit_than_the_original_gives_that_back(
+    world: World, latency: Path
+) -> None:
+    latency.write_text("10\n")
+    world.set({LATENCY: Wish("2")})
+    assert latency.read_text() == "2"
+    world.set({LATENCY: Wish("20")})
+    assert latency.read_text() == "10"
+    assert world.journal.entries == {}
+    (found,) = world.tuner.list_tunables()
+    assert (found.state, found.why) == (State.OK, "the original limit, 10, is stricter")
+
+
+def test_a_limit_that_is_stricter_than_the_original_is_set(world: World, latency: Path) -> None:
+    for original, wished in (("0", "10"), ("10", "2"), ("2", "n/a"), ("0", "n/a")):
+        latency.write_text(f"{original}\n")
+        world.set({LATENCY: Wish(wished)})
+        assert latency.read_text() == wished
+        world.set({})
+        assert latency.read_text() == original
+
+
 def test_nothing_is_written_or_restored_before_wishes_are_known(world: World) -> None:
     world.set(wishes(n24="1"))
     world.start()
