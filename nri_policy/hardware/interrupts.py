@@ -34,9 +34,9 @@ class Interrupts(Struct, frozen=True, kw_only=True):
 
 def read_interrupts(root: Path, devices: Iterable[str] = ()) -> Interrupts:
     """Return the interrupts of the host below *root*, and those of *devices*: folders in sysfs."""
-    with FileTree(root, Notes()) as tree, tree.folder("proc") as proc:
-        names = parse_names(proc.text("interrupts", _MOST) or "")
-        with proc.folder("irq") as folder:
+    with FileTree(root, Notes()) as tree:
+        names = read_names(tree)
+        with tree.folder("proc/irq") as folder:
             found = []
             for number, name in names.items():
                 with folder.folder(str(number)) as irq:
@@ -56,6 +56,12 @@ def _list_numbers(tree: FileTree, path: str) -> Iterator[int]:
             yield line
         with device.folder("msi_irqs") as vectors:
             yield from vectors.numbered("")
+
+
+def read_names(tree: FileTree) -> dict[int, str]:
+    """Return the names of the interrupts of a host, by number."""
+    with tree.folder("proc") as proc:
+        return parse_names(proc.text("interrupts", _MOST) or "")
 
 
 def parse_names(text: str) -> dict[int, str]:

@@ -19,6 +19,7 @@ from nri_policy.classes import Equipment
 from nri_policy.foundation.clock import SYSTEM_CLOCK, Clock
 from nri_policy.hardware.disks import disks_of
 from nri_policy.hardware.hotplug import Listen, uevents_of
+from nri_policy.hardware.interrupts import read_names
 from nri_policy.hardware.notes import Notes
 from nri_policy.hardware.resctrl import read_resctrl
 from nri_policy.hardware.sysfs import FileTree
@@ -47,6 +48,7 @@ def equipment_of(root: Path, oci: tuple[str, Version] | None) -> Equipment:
         no_partition = _no_partition(tree, controllers, files)
         no_realtime = _no_realtime(tree)
         resctrl = read_resctrl(tree)
+        interrupts = read_names(tree)
     no_limits = "" if "io" in controllers else "this host has no cgroup v2 with the io controller"
     name, version = oci or ("", None)
     too_old = ""
@@ -65,6 +67,7 @@ def equipment_of(root: Path, oci: tuple[str, Version] | None) -> Equipment:
         one_disk="" if several else "only runc 1.2 and newer is sure to take several disks",
         weights=tuple(name for name in _WEIGHTS if name in files),
         disks=disks_of(root),
+        interrupts=interrupts,
     )
 
 

@@ -19,6 +19,7 @@ from nri_policy.workload.annotation_values import InterruptChoice
 ISOLATION = "isolateInterrupts"  # the setting
 DEFAULT = Item(Kind.IRQ, "default", "affinity")
 MAX_UNMET = 4  # texts for one container
+_DENIED = "it is not one of controllableInterrupts"
 
 
 def item_of(number: int) -> Item:
@@ -74,9 +75,10 @@ def find_interrupt_wishes(  # noqa: PLR0913 - keywords
     if isolate and own:
         for use in users.values():
             use.mask, use.origin = own, (ISOLATION,)
+    names = {irq.number: irq.name for irq in interrupts.each}
     for owner in owners:
         if owner.choice is not None:
-            unmet[owner.name] = [*_add_choice(owner, owner.choice, interrupts.each, users)]
+            unmet[owner.name] = [*_add_choice(owner, owner.choice, names, users)]
     items = dict[Item, Wish]()
     for irq in allowed:
         use = users[irq.number]
@@ -99,11 +101,11 @@ def find_interrupt_wishes(  # noqa: PLR0913 - keywords
 def _add_choice(
     owner: Owner,
     choice: InterruptChoice,
-    every: Collection[Interrupt],
+    every: Mapping[int, str],
     users: Mapping[int, _Users],
 ) -> Iterator[str]:
     """Add what a container chooses to *users*; yield entries that select nothing."""
-    own = [irq for irq in every if irq.number in owner.devices]
+    own = {number: name for number, name in every.items() if number in owner.devices}
     for entries, among, claims in (
         (choice.claim, every, True),
         (choice.devices, own, True),
@@ -113,7 +115,7 @@ def _add_choice(
             selected = _select(entry, among)
             numbers = [number for number in selected if number in users]
             if selected and not numbers:
-                yield f"interrupt {entry}: it is not one of controllableInterrupts"
+                yield f"interrupt {entry}: {_DENIED}"
             elif not selected and among is own:
                 yield f"interrupt {entry}: the devices of the container have none now"
             elif not selected:
@@ -129,12 +131,26 @@ def _add_choice(
                     use.mask |= owner.cpus
 
 
-def _select(entry: int | str, interrupts: Iterable[Interrupt]) -> list[int]:
+def find_denied(
+    choice: InterruptChoice, names: Mapping[int, str], controllable: Collection[Glob]
+) -> str:
+    """Return why a container may not choose an entry; empty if it may choose all.
+
+    Entries that select no interrupt of *names* are not denied: its device may come later.
+    """
+    for entry in (*choice.claim, *choice.mask):
+        selected = [names[number] for number in _select(entry, names)]
+        if selected and not any(each.matches(name) for name in selected for each in controllable):
+            return f"interrupt {entry}: {_DENIED}"
+    return ""
+
+
+def _select(entry: int | str, names: Mapping[int, str]) -> list[int]:
     """Return the numbers of the interrupts that an entry, a number or a glob, selects."""
     if isinstance(entry, int):
-        return [irq.number for irq in interrupts if irq.number == entry]
+        return [entry] if entry in names else []
     glob = Glob.parse(entry)
-    return [irq.number for irq in interrupts if glob.matches(irq.name)]
+    return [number for number, name in names.items() if glob.matches(name)]
 
 
 def _decide(irq: Interrupt, use: _Users, online: CPUSet, reserved: CPUSet) -> tuple[CPUSet, str]:

@@ -26,6 +26,7 @@ from nri_policy.classes import (
 from nri_policy.engine.event import Created, StoredGrant
 from nri_policy.engine.grant import Decision, Placement
 from nri_policy.engine.state.state import State
+from nri_policy.tuning.interrupts import find_denied
 from nri_policy.workload.annotations import AnnotationError, Scope
 from nri_policy.workload.pod import Container
 from nri_policy.workload.request import Request
@@ -36,14 +37,21 @@ _UNHEARD = "it was created before this policy could set it"
 def check_tuning(state: State, container: Container, request: Request) -> None:
     """Raise AnnotationError for what the tuner cannot set for a container.
 
-    Interrupts without CPUs for them, or a value of CRI-O's annotations.
+    Interrupts without CPUs for them or that it may not choose, or a value of CRI-O's annotations.
     """
     if request.exclusive:
         select_crio(state.layout.settings, state.equipment, container, request)
-    choice = request.steering.interrupts
-    if choice is not None and choice.scope is Scope.CONTAINER and not request.exclusive:
+    choice, text = request.steering.interrupts, ""
+    if choice is None:
+        return
+    if request.exclusive:
+        allowed = state.layout.settings.controllable_interrupts
+        why = find_denied(choice, state.equipment.interrupts, allowed)
+        text = f"possible here: {why}" if why else ""
+    elif choice.scope is Scope.CONTAINER:
         why = request.steering.because or "it asks for no whole CPU"
         text = f"possible for it: only exclusive CPUs claim or mask interrupts ({why})"
+    if text:
         raise AnnotationError(choice.key, container.pod.annotations[choice.key], text)
 
 

@@ -12,7 +12,9 @@ from typing import Any
 
 import pytest
 
+from nri_policy.classes import Equipment
 from nri_policy.foundation.cpuset import CPUSet
+from nri_policy.plugin.sources import Sources
 from nri_policy.tuning.decision import REPAIRS, State
 from nri_policy.tuning.items import Item
 from tests.support.daemon import Served, served
@@ -215,6 +217,48 @@ def test_an_interrupt_that_is_not_controllable_is_not_moved_by_its_number_either
             assert host.affinities() == host.before
             (why,) = up.daemon.tuner_link.unmet_interrupts["default/p/a"]
             assert "not one of controllableInterrupts" in why
+
+    run(test)
+
+
+@pytest.mark.parametrize(
+    ("asked", "allowed"),
+    [
+        ("{claim: [4]}", False),
+        ("{mask: ['*ttyS0*']}", False),
+        ("{claim: [8], mask: [25]}", False),
+        ("{claim: ['*']}", True),  # the peer refuses it where any is denied
+        ("{claim: [8], mask: [99]}", True),  # a device may come later
+    ],
+)
+def test_a_container_that_chooses_denied_interrupts_is_refused(
+    host: Host, asked: str, allowed: bool
+) -> None:
+    names = {number: name for number, (name, _) in FEW.items()}
+    sources = Sources(equipment=lambda: Equipment(interrupts=names))
+
+    async def test() -> None:
+        async with host.up(controllableInterrupts=["*rtc0*"], sources=sources) as up:
+            errors = await up.start(pod("a", a=asked))
+            assert bool(errors) is not allowed
+            assert all("it is not one of controllableInterrupts" in each for each in errors)
+
+    run(test)
+
+
+def test_of_a_container_that_ran_before_explain_says_which_interrupts_are_denied(
+    host: Host,
+) -> None:
+    names = {number: name for number, (name, _) in FEW.items()}
+    sources = Sources(equipment=lambda: Equipment(interrupts=names))
+    before = [pod("a", a="{claim: [4]}")]
+
+    async def test() -> None:
+        async with host.up(controllableInterrupts=["*rtc0*"], sources=sources, before=before) as up:
+            link = up.daemon.tuner_link
+            link.inform()
+            why = "interrupt 4: it is not one of controllableInterrupts"
+            assert link.unmet_interrupts["default/p/a"] == (why,)
 
     run(test)
 

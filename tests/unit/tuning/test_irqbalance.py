@@ -15,6 +15,7 @@ from pathlib import Path
 import msgspec
 import pytest
 
+from nri_policy.foundation.clock import Clock
 from nri_policy.tuning.decision import State
 from nri_policy.tuning.files import KernelFiles
 from nri_policy.tuning.irqbalance import list_sockets, read_banned, write_banned
@@ -41,7 +42,9 @@ class World:
 
     def start(self) -> None:
         self.journal = Journal(self.state, BOOT)
-        self.tuner = Tuner(self.files, self.journal, now=lambda: self.now, wall=lambda: 1e9)
+        self.tuner = Tuner(
+            self.files, self.journal, clock=Clock(now=lambda: self.now, date=lambda: 1e9)
+        )
 
     def set(self, **wishes: str) -> None:
         desired = {irq(name.removeprefix("n")): Wish(value) for name, value in wishes.items()}
@@ -235,7 +238,7 @@ def test_a_real_irqbalance_moves_all_interrupts_but_those_that_are_set(
     assert alone.wait() == {24, 26}
     alone.mark()
     files, journal = KernelFiles(alone.root), Journal(folder, BOOT)
-    tuner = Tuner(files, journal, now=lambda: 0.0, wall=lambda: 0.0)
+    tuner = Tuner(files, journal, clock=Clock(now=lambda: 0.0, date=lambda: 0.0))
     tuner.set({irq(24): Wish("1")}, repair=False)
     assert read_banned(alone.root, alone.process) == "24,25"
     assert alone.wait() == {26}
