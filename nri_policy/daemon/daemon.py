@@ -404,6 +404,8 @@ class Daemon:
         """Yield the problems of other parts than the plugin's."""
         if starved := self.watchdog.starvation():
             yield starved
+        if trouble := self._store.trouble:
+            yield trouble
         yield from self.readiness.problems()
         yield from self.claim_driver.problems()
         yield from self.pod_explanations.problems()

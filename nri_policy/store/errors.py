@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
+NOT_STORED = "decisions are not stored: "  # the prefix of the text of `Store.trouble`
+
 
 class StoreError(Exception):
     """The store cannot be read or written now; the daemon goes on without it."""

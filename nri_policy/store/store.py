@@ -13,6 +13,7 @@ daemon starts from the runtime's list of containers.
 from __future__ import annotations
 
 import logging
+import math
 import sqlite3
 import threading
 from contextlib import closing, suppress
@@ -34,7 +35,7 @@ from nri_policy.store.database import (
     to_store_error,
     translate_errors,
 )
-from nri_policy.store.errors import DamagedStoreError, StoreError, UnsafeStoreError
+from nri_policy.store.errors import NOT_STORED, DamagedStoreError, StoreError, UnsafeStoreError
 from nri_policy.store.folder import FILE, secure, set_aside
 from nri_policy.store.writer import StoreWriter
 
@@ -58,7 +59,7 @@ class Store:
         self.held = EMPTY_CONTENTS
         self._connection: sqlite3.Connection | None = None
         self._writer: StoreWriter | None = None
-        self._failure: tuple[str, float] | None = None  # the latest one, and its time
+        self._failure: tuple[str, float] | None = None  # of the last try, and its time
         self._log_bytes = 0  # bytes in the log since the last compaction, about
         self._compacting: threading.Thread | None = None
         self._damaged = False  # compaction found an unreadable record
@@ -68,9 +69,17 @@ class Store:
             raise
         except StoreError as error:
             log.warning("store-unavailable", extra={"error": str(error)})
+            self._failure = error.reason, -math.inf  # the first commit tries again
             self.held = _read_only(self.path, machine)
         # keep the grants of an earlier run until this one has synchronized
         self._synchronized = not self.held.grants
+
+    @property
+    def trouble(self) -> str:
+        """Why the latest decisions are not stored, empty if they are."""
+        if self._failure is None:
+            return ""
+        return f"{NOT_STORED}{self.path}: {self._failure[0]}; a restart may place containers again"
 
     def commit(
         self,
@@ -142,6 +151,7 @@ class Store:
 
     def _reopen(self, machine: Machine) -> StoreWriter:
         self._writer, _ = self._open(machine)
+        self._failure = None
         log.warning("store-available", extra={"path": self.path})
         return self._writer
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import sqlite3
 from collections.abc import AsyncIterator, Callable, Collection
 from contextlib import asynccontextmanager, suppress
 from itertools import pairwise
@@ -47,6 +48,7 @@ from nri_policy.report import (
 )
 from nri_policy.settings_sources.settings_file import SettingsFile
 from nri_policy.simulation.device_manager import PluginDevice
+from nri_policy.store import store
 from nri_policy.workload.pod import Container
 from tests.support import nodes
 from tests.support.daemon import Served, pod, served
@@ -688,3 +690,20 @@ def _placed(counted: tuple[Callable[[], Metric], ...]) -> float:
         for sample in samples
         if sample.name == "nri_policy_allocations_total" and sample.labels["result"] == "placed"
     )
+
+
+async def test_the_status_says_that_decisions_are_not_stored_until_they_are(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def full(_: Path) -> sqlite3.Connection:
+        raise sqlite3.OperationalError("database or disk is full")
+
+    monkeypatch.setattr(store, "RETRY_AFTER", 0.0)
+    with monkeypatch.context() as disk:
+        disk.setattr(store, "open_database", full)
+        async with asked(tmp_path) as (node, stub):
+            (notice,) = (await status_of(stub)).notices
+            assert "database or disk is full" in notice
+            disk.undo()
+            await node.start(pod("a", "1"))
+            assert (await status_of(stub)).notices == ()

@@ -30,7 +30,7 @@ from nri_policy.store import compaction, encoding, writer
 from nri_policy.store import store as store_module
 from nri_policy.store.compaction import compact
 from nri_policy.store.database import RecordLink, open_for_reading, read_contents
-from nri_policy.store.errors import StoreError
+from nri_policy.store.errors import NOT_STORED, StoreError
 from nri_policy.store.replay import handle
 from nri_policy.store.store import RETRY_AFTER, Store
 from nri_policy.workload.annotations import AnnotationError
@@ -326,8 +326,10 @@ def test_a_full_disk_is_an_error_and_made_up_for_when_there_is_room(
         with pytest.raises(StoreError, match="full"):
             stores.commit(store, engine, event, 100.0 + RETRY_AFTER / 2)
     assert stores.on_disk(store.path) != stores.grants(engine)
+    assert "is full; a restart may place containers again" in store.trouble
     stores.commit(store, engine, next(missed), 100.0 + RETRY_AFTER)
     assert stores.on_disk(store.path) == stores.grants(engine)
+    assert not store.trouble
     assert stores.records(store.path)[-1].link is RecordLink.BASE, (
         "a replay could not go on over the gap"
     )
@@ -376,6 +378,7 @@ def test_a_disk_that_is_read_only_from_the_start(
     remount(small_disk, "ro")
     store, engine = Store(small_disk, nodes.machine()), Engine(nodes.machine(), nodes.settings())
     assert "store-unavailable" in caplog.text
+    assert store.trouble.startswith(NOT_STORED)
     with pytest.raises(StoreError):
         stores.commit(store, engine, Synchronized(containers=()))
     handle(engine, Created(container=nodes.container(1000)))

@@ -8,6 +8,16 @@ from nri_policy.doctor.facts import Facts
 from nri_policy.doctor.finding import Finding, Verdict
 from nri_policy.foundation.wording import counted
 from nri_policy.observability.watchdog import STARVATION
+from nri_policy.store.errors import NOT_STORED
+
+#: Of notices that are more than a note, by their prefix.
+_REMEDIES = {
+    STARVATION: (
+        "for its pod priorityClassName: system-node-critical and a CPU request of 250m or more;"
+        " for the unit CPUWeight=1000, as in systemd/nri-policy.service"
+    ),
+    NOT_STORED: "free space on the disk of the state folder, or make it writable",
+}
 
 
 def check(facts: Facts) -> Iterator[Finding]:
@@ -48,10 +58,7 @@ def check(facts: Facts) -> Iterator[Finding]:
 
 
 def _notice(notice: str) -> Finding:
-    if not notice.startswith(STARVATION):
-        return Finding("daemon", Verdict.NOTE, notice)
-    remedy = (
-        "for its pod priorityClassName: system-node-critical and a CPU request of 250m or more;"
-        " for the unit CPUWeight=1000, as in systemd/nri-policy.service"
-    )
-    return Finding("daemon", Verdict.WARNING, notice, remedy)
+    for prefix, remedy in _REMEDIES.items():
+        if notice.startswith(prefix):
+            return Finding("daemon", Verdict.WARNING, notice, remedy)
+    return Finding("daemon", Verdict.NOTE, notice)
