@@ -246,6 +246,7 @@ class Session:
             )
         finally:
             self._channel = self._requests = None
+            answered = registering.done()
             requests.end_doubt()
             channel.close()
             tasks = [registering, watching, *requests.unanswered.values()]
@@ -260,6 +261,9 @@ class Session:
                 log.error("connection-lost", extra={"error": problem_of(error)})
             elif isinstance(error, Exception):
                 raise error
+        if not answered and service.runtime is None and outcomes[0] is None:
+            reason = "it closed the connection: is this its NRI socket?"
+            log.error("not-registered", extra={"error": reason})
         return service.synchronized and service.trouble is None
 
     def _note_list(self, *, late: bool) -> None:

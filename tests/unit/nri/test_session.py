@@ -354,6 +354,16 @@ async def test_a_refused_registration_is_tried_again(
         assert "event=not-registered code=2 reason='bad index'" in caplog.text
 
 
+async def test_a_socket_that_is_not_of_nri_is_told_of(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    async with stage(tmp_path) as scene:
+        peer = await scene.peers.get()
+        peer.close()
+        assert await scene.next_delay() == 1.0
+        assert "event=not-registered error='it closed the connection" in caplog.text
+
+
 async def test_a_registration_without_an_answer_is_given_up_after_half_a_minute(
     tmp_path: Path,
 ) -> None:
