@@ -54,11 +54,16 @@ def select_blockio(
 ) -> BlockIOClass | None:
     """Return a container's class of block I/O with its limits; None if it is in none."""
     control, asked = settings.control.blockio, request.steering.blockio_class
-    if not control.enable:
-        return None
     if asked is not None:
         name, origin = asked.name, Origin.ANNOTATION
-    elif control.qos_is_default and (not control.classes or container.pod.qos in control.classes):
+        if not control.enable:
+            note = f"block I/O class {name} has no effect: control.blockio.enable is false"
+            return BlockIOClass(name=name, origin=origin, notes=(note,))
+    elif (
+        control.enable
+        and control.qos_is_default
+        and (not control.classes or container.pod.qos in control.classes)
+    ):
         name, origin = container.pod.qos.value, Origin.QOS
     else:
         return None

@@ -252,8 +252,15 @@ def test_qos_is_a_class_of_io_where_the_settings_want_that() -> None:
         assert (of(asked, given) is not None) is expected
 
 
-def test_while_control_is_off_a_class_of_io_has_no_effect() -> None:
-    assert of(nodes.container(500, annotations={IO_KEY: "gold"}), nodes.settings()) is None
+def test_while_control_is_off_a_class_of_io_has_no_effect_and_a_note_says_so() -> None:
+    classes = of(nodes.container(500, annotations={IO_KEY: "gold"}), nodes.settings())
+    assert classes is not None
+    assert classes.blockio is not None
+    assert not classes.blockio.passed_on
+    assert not classes.limits
+    assert classes.notes == ("block I/O class gold has no effect: control.blockio.enable is false",)
+    by_qos = nodes.settings(control={"blockio": {"usePodQoSAsDefaultClass": True}})
+    assert of(nodes.container(500), by_qos) is None
 
 
 def test_what_the_kernel_ignores_of_a_class_is_remarked_on() -> None:
