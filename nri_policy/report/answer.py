@@ -266,10 +266,18 @@ def _source(placed: Placed) -> str:
 def _got(view: NodeView, placed: Placed) -> str:
     """Describe the grant, and whether it is in force."""
     granted = _granted(placed, view.holding(placed).cpus)
-    steering = placed.request.steering
-    if placed.grant.exclusive and view.layout.capacity.isolated and steering.because:
-        granted = f"{granted}, not isolated: {steering.because}"
+    if placed.grant.exclusive and (why := _why_not_isolated(view, placed)):
+        granted = f"{granted}, not isolated: {why}"
     return f"nothing; decided: {granted}" if _unset(view, placed) else granted
+
+
+def _why_not_isolated(view: NodeView, placed: Placed) -> str:
+    """Return why exclusive CPUs are not isolated; empty if they may be, or nothing asks for it."""
+    if view.layout.capacity.isolated:
+        return placed.request.steering.because
+    container = placed.container
+    asked = preferences(container.pod.annotations, container.name).prefer_isolated
+    return "the kernel of this node isolates no CPUs" if asked else ""
 
 
 def _granted(placed: Placed, seen: CPUSet) -> str:

@@ -167,14 +167,16 @@ def shortage(
         lack = Lack.ISOLATED_CPU
     else:
         lack = Lack.ALIGNED_CPU if too_coarse else Lack.CPU
-    nothing_left = layout.capacity.notes
+    hopeless = layout.capacity.notes[:1]
+    if lack is Lack.ISOLATED_CPU and not layout.capacity.isolated:
+        hopeless = ("the kernel of this node isolates no CPUs",)
     return PlacementError(
         lack,
         request,
         pool=pools[closest].name,
         available=request.milli - table.missing(closest),
         aligned=bool(too_coarse),
-        detail=f"no room for {describe_cpus(request)}: {nothing_left[0]}" if nothing_left else "",
+        detail=f"no room for {describe_cpus(request)}: {hopeless[0]}" if hopeless else "",
     )
 
 

@@ -197,6 +197,13 @@ def test_why_isolated_or_not(tmp_path: Path) -> None:
     assert "has too few of them left" in none_left
 
 
+def test_why_a_wish_for_isolated_cpus_has_no_effect_on_a_node_without_any(tmp_path: Path) -> None:
+    wish = annotated("prefer-isolated-cpus", "true")
+    said = answer(tmp_path / "wish", "own", pod("own", "2", annotations=wish))
+    assert "got 2 exclusive, not isolated: the kernel of this node isolates no CPUs" in said
+    assert "not isolated" not in answer(tmp_path / "none", "own", pod("own", "1"))
+
+
 def test_why_is_it_there_after_a_restart_of_the_daemon(tmp_path: Path) -> None:
     """An upgrade is no reason to forget the reasons."""
 

@@ -409,6 +409,13 @@ def test_required_isolation_refuses_what_cannot_have_it() -> None:
     assert driver.create(nodes.container(500, annotations=require)) == "12-15"
 
 
+def test_required_isolation_is_refused_with_the_reason_where_the_kernel_isolates_nothing() -> None:
+    require = annotated(require_isolated_cpus="true")
+    assert EngineDriver().refuse(nodes.container(2000, annotations=require)) == (
+        "no room for 2 exclusive isolated CPUs: the kernel of this node isolates no CPUs"
+    )
+
+
 # -- Burstable containers
 
 
@@ -927,7 +934,7 @@ def test_absurd_amounts_are_refused_and_break_nothing(milli: int) -> None:
         ):
             assert "no pool has room for" in driver.refuse(container)
         isolated = own | annotated(require_isolated_cpus="true")
-        assert "CPUs short" in driver.refuse(nodes.container(1000, annotations=isolated))
+        assert "isolates no CPUs" in driver.refuse(nodes.container(1000, annotations=isolated))
         reserved = nodes.container(1000, 2000, namespace="kube-system", annotations=exact)
         assert driver.create(reserved) == "0"
     limit = (
