@@ -61,11 +61,11 @@ def create(state: State, event: Created) -> Decision:
             state.forget(stale)
     # §3.3: the first tenant cuts its pod's room
     try:
-        warnings += open_room(state, container, request)
+        no_room = open_room(state, container, request)
     except PlacementError as refusal:
         if not event.admitted:
             raise
-        warnings += (str(refusal),)
+        no_room = (str(refusal),)
     cause, corrected = "", []
     if container.pod_level:
         cause = f"{container.full_name} shows that its pod has resources as a whole"
@@ -75,7 +75,13 @@ def create(state: State, event: Created) -> Decision:
     if asks_class or state.layout.gives_classes:
         classes = classes_of(state, container, request, event)
     decision = place_container(
-        state, container, request, free=free, warnings=warnings, admitted=event.admitted
+        state,
+        container,
+        request,
+        free=free,
+        warnings=warnings,
+        notes=no_room,
+        admitted=event.admitted,
     )
     if corrected:
         told = announce_all(state, corrected, cause)
@@ -90,6 +96,7 @@ def place_container(  # noqa: PLR0913 - what is placed, and what is known of it
     *,
     free: CPUSet,
     warnings: tuple[str, ...],
+    notes: tuple[str, ...] = (),
     before: Placed | None = None,
     admitted: bool = False,
     resizing: Resizing | None = None,
@@ -97,7 +104,8 @@ def place_container(  # noqa: PLR0913 - what is placed, and what is known of it
     """Place a container without a grant; return its placement and those of its neighbours.
 
     *free* are the CPUs that were free before, *before* is its previous placement. An *admitted*
-    container gets what is left if there is no room; others raise PlacementError.
+    container gets what is left if there is no room; others raise PlacementError. *notes* are
+    warnings that belong to the explanation, too.
     """
     request = share_memory(state, container, request)
     try:
@@ -105,13 +113,14 @@ def place_container(  # noqa: PLR0913 - what is placed, and what is known of it
         if before is not None:
             held = HeldGrant(grant=before.grant, booked=before.request.memory)
         choice = place(state, container, request, held)
-        uses, notes = choice.findings.uses, choice.findings.notes
+        uses, found = choice.findings.uses, choice.findings.notes
     except PlacementError as refusal:
         if not admitted:
             raise
-        uses, notes = (), admit_degraded(state, container, request, refusal)
-    if admitted:
-        add_notes(state, container.id, *warnings)
+        uses, found = (), admit_degraded(state, container, request, refusal)
+    said = (*warnings, *notes) if admitted else notes
+    if said:
+        add_notes(state, container.id, *said)
     if resizing is not None:
         state.await_resize(container.id, resizing)
         settle(state, container.pod.id)
@@ -130,7 +139,7 @@ def place_container(  # noqa: PLR0913 - what is placed, and what is known of it
         placement=placement,
         changes=announce_since(state, free, f"{placed.explanation.container} was placed"),
         explanation=placed.explanation,
-        warnings=warnings + notes,
+        warnings=(*warnings, *notes, *found),
         notes=uses,
     )
 

@@ -154,6 +154,8 @@ def test_a_pod_that_asks_for_no_whole_cpus_gets_no_room_and_hears_why(milli: int
     assert not driver.engine.state.rooms
     (warning,) = driver.decision.warnings
     assert "its pod gets no room: the pod " in warning
+    assert driver.decision.explanation is not None
+    assert warning in driver.decision.explanation.notes, "explain says it, too"
 
 
 def test_reserved_and_preserved_containers_are_no_tenants_and_cut_no_room() -> None:
