@@ -36,6 +36,7 @@ from nri_policy.cluster.engine.state.host_limits import OwnLimits
 from nri_policy.cluster.engine.state.shape import Path
 from nri_policy.cluster.engine.state.tree import Tree
 from nri_policy.cluster.objects.assignment import Assignment
+from nri_policy.cluster.objects.settings import ZONE_LEVEL
 from nri_policy.cluster.requests.group import (
     GroupStatus,
     PlacementGroup,
@@ -211,8 +212,8 @@ class Engine(PodSetEngine):
         """
         trees = [self.tree_of(unit) for unit in steps]
         alone, together = Together(required=level), together_of(group)
-        at = self._shared_level(alone, trees)
-        if together is not None and together.required and self._shared_level(together, trees) > at:
+        at = self.shared_level(alone, trees)
+        if together is not None and together.required and self.shared_level(together, trees) > at:
             alone = together
         others = [each for key, each in self.groups.items() if key not in self._usages.out]
         taken = taken_domains(group, at, trees[0], others, self.view)
@@ -239,7 +240,7 @@ class Engine(PodSetEngine):
         the rest is, if that is required. Return None if a preferred level leads to no placement.
         Raises Unplaceable.
         """
-        level = self._shared_level(together, [self.tree_of(unit) for unit in steps])
+        level = self.shared_level(together, [self.tree_of(unit) for unit in steps])
         rest = self._rest_of(group, steps, level) if is_replaced(group, more) else ()
         if rest:
             trial = self._trial(group, steps, more)._inside(rest if together.required else ())  # noqa: SLF001 - another engine
@@ -312,11 +313,17 @@ class Engine(PodSetEngine):
             for tree, _ in own
         )
 
-    def _shared_level(self, together: Together, trees: Sequence[Tree]) -> int:
+    def shared_level(self, together: Together, trees: Sequence[Tree]) -> int:
         """Return the level of which all pod sets share a domain, by index; raises Unplaceable."""
         topology = trees[0].shape.topology
         if any(each.shape.topology.name != topology.name for each in trees):
             raise Unplaceable("pod sets that are to be together name different topologies")
+        if together.level.startswith(ZONE_LEVEL):
+            known = ", ".join(topology.levels)
+            raise Unplaceable(
+                f"a group cannot share a domain of {together.level}, a level below the host: name"
+                f" one of {known}"
+            )
         if together.level not in topology.levels:
             raise Unplaceable(self._unknown_level(together.level, topology))
         return topology.levels.index(together.level)
@@ -449,7 +456,7 @@ class Engine(PodSetEngine):
         if level is None or not steps:
             return frozenset()
         trees = [self.tree_of(unit) for unit in steps]
-        at = self._shared_level(Together(required=level), trees)
+        at = self.shared_level(Together(required=level), trees)
         others = [each for each in self.groups.values() if not lasting or is_lasting(each)]
         return nodes_in(taken_domains(group, at, trees[0], others, self.view), trees[0])
 

@@ -19,15 +19,22 @@ from nri_policy.cluster.objects.document import Amounts, with_place
 from nri_policy.cluster.objects.pod import Pod
 from nri_policy.cluster.planning.changes import SuggestedChange, find_changes
 from nri_policy.cluster.planning.standing import Standing, standing, without_reserved
-from nri_policy.cluster.requests.group import GroupStatus, PlacementGroup, PlacementRequest
+from nri_policy.cluster.requests.group import (
+    GroupStatus,
+    PlacementGroup,
+    PlacementRequest,
+    Together,
+)
 from nri_policy.cluster.requests.request import (
     PlacementPlan,
     Unit,
     Unplaceable,
     asks,
+    exclusive_of,
     implied,
     is_spread,
     plan,
+    together_of,
     units,
 )
 from nri_policy.native._counts import Counts
@@ -148,10 +155,16 @@ def is_malformed(engine: Engine, group: PlacementGroup) -> bool:
 
     It names a topology or a level that there is not, or levels in the wrong order.
     """
+    trees, together, exclusive = [], together_of(group), exclusive_of(group.pod_sets)
     try:
         for unit in units(group):
             tree, _ = _planned(engine, unit)
             crowded_domains(group, unit, tree, (), engine.view)
+            trees.append(tree)
+        if trees and together is not None:
+            engine.shared_level(together, trees)
+        if trees and exclusive is not None:
+            engine.shared_level(Together(required=exclusive), trees)
     except Unplaceable:
         return True
     return False

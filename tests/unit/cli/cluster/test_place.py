@@ -46,6 +46,8 @@ def test_a_topology_that_there_is_not_is_said(tmp_path: Path, command: str) -> N
             },
             2,
         ),
+        ({"placement.nri/group-required-topology": "example.com/blok"}, 2),
+        ({"placement.nri/exclusive-topology": "zone/Node"}, 2),
         ({"placement.nri/spread-over": "example.com/blok"}, 1),  # a label needs no level
         ({"kueue.x-k8s.io/podset-required-topology": "example.com/rack"}, 1),
         ({}, 1),
@@ -61,6 +63,17 @@ def test_a_wrong_request_and_a_full_cluster_have_different_exit_codes(
     found = json.loads(text)
     found = found[0] if command == "place" else found
     assert (code, found["malformed"]) == (expected, expected == 2)
+
+
+def test_a_group_without_pods_has_no_wrong_level(tmp_path: Path) -> None:
+    asked = {
+        "apiVersion": "placement.nri/v1alpha1",
+        "kind": "PlacementGroup",
+        "metadata": {"name": "empty"},
+        "spec": {"podSets": [], "together": {"required": "example.com/rack"}},
+    }
+    code, _ = run("place", "-f", write(tmp_path / "empty.yaml", asked), "--synthetic", SPEC)
+    assert code == 0
 
 
 @pytest.mark.parametrize("form", ["svg", "html"])

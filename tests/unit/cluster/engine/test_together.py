@@ -199,6 +199,16 @@ def test_a_group_that_lost_all_goes_to_another_domain_as_a_whole() -> None:
     assert placed(place(lost, nodes)) == {"prefill": {"c2": 1}, "decode": {"c1": 1}}
 
 
+def test_a_level_below_the_host_is_refused_with_the_levels_that_can_be_shared() -> None:
+    below = settings("rack", HOSTNAME)
+    below["spec"]["topologies"][0]["belowHost"] = ["Node"]
+    given = together(group(*sets()), required="zone/Node")
+    assert offline.place({"nodes": APART}, given, below)["message"] == (
+        "a group cannot share a domain of zone/Node, a level below the host: name one of"
+        f" {RACK}, {HOSTNAME}"
+    )
+
+
 def test_the_object_of_a_group_keeps_the_level() -> None:
     given = read_group(together(group(*sets()), required=RACK))
     made = CreateGroup(given, ()).object()
