@@ -167,11 +167,16 @@ def _left_out(engine: Engine, group: PlacementGroup, *, live: bool) -> list[str]
 def _unknown_labels(engine: Engine, pod_set: PodSet) -> Iterator[str]:
     over = spread_labels(pod_set.request)
     nodes = engine.nodes.values()
-    for label in (each.key for each in read_preferences(over, "spreadOver")):
-        if not any(label in node.labels for node in nodes):
+    for each in read_preferences(over, "spreadOver"):
+        spread = f"spread over {quoted(each.key)}"
+        if not any(each.key in node.labels for node in nodes):
             labels = {label for node in nodes for label in node.labels}
-            hint = did_you_mean(label, labels)
-            yield f"spread over {quoted(label)}, a label that no node has{hint}"
+            yield f"{spread}, a label that no node has{did_you_mean(each.key, labels)}"
+        elif each.weights:
+            values = {node.labels.get(each.key, "") for node in nodes}
+            for value in sorted(each.weights.keys() - values):
+                hint = did_you_mean(value, values - each.weights.keys())
+                yield f"{spread}: a weight is for {quoted(value)}, which no node has{hint}"
 
 
 def verdict(status: GroupStatus, refused: Mapping[str, int]) -> str:

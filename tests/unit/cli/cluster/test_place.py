@@ -168,6 +168,17 @@ def test_a_label_to_spread_over_that_no_node_has_is_noted(tmp_path: Path) -> Non
             assert (code, note) == (0, f"default/j, pod set main: {end}")
 
 
+def test_a_weight_of_a_value_that_no_node_has_is_noted(tmp_path: Path) -> None:
+    weights = 'example.com/rack={rack-1: 2, rack2: 1, "": 1}'
+    file = write(tmp_path / "job.yaml", job("j", 3, spread=weights))
+    _, text = run("place", "-f", file, "--synthetic", SPEC, "-o", "json")
+    spread = "default/j, pod set main: spread over 'example.com/rack': a weight is for"
+    assert json.loads(text)[0]["notes"] == [
+        f"{spread} '', which no node has",
+        f"{spread} 'rack2', which no node has; did you mean 'rack-2'?",
+    ]
+
+
 def test_nodes_that_take_no_part_are_noted_where_that_may_be_the_reason(tmp_path: Path) -> None:
     nodes = [node("a", RACK="r"), node("b"), node("c", RACK="r", ready=False)]
     cluster = write(tmp_path / "cluster.json", *({"kind": "Node"} | each for each in nodes))
