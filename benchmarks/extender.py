@@ -17,7 +17,7 @@ from benchmarks import bursts
 from nri_policy.cluster.numa.extender import Verbs
 from nri_policy.cluster.numa.fit import NumaFit
 from nri_policy.cluster.numa.node_pods import NodePods
-from nri_policy.cluster.numa.preemption import Preemption
+from nri_policy.cluster.numa.node_preemption import Preemption
 from nri_policy.cluster.numa.promises import LiveZones
 from nri_policy.cluster.numa.service_spread import ServiceSpread
 from nri_policy.cluster.objects.node import read_node

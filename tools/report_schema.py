@@ -13,7 +13,7 @@ from typing import Any
 from nri_policy.cluster.numa.report import NodeFit
 from nri_policy.cluster.planning.explanation import GroupExplanation
 from nri_policy.cluster.planning.moves import MovePlan
-from nri_policy.cluster.planning.trial import TriedGroup
+from nri_policy.cluster.planning.preview import TriedGroup
 from nri_policy.cluster.report.group_rows import GroupRow
 from nri_policy.cluster.report.tree_report import TreeReport
 from nri_policy.cluster.simulation.playback import SimulationReport

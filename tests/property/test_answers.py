@@ -19,9 +19,9 @@ from nri_policy.cluster.numa.zone_limits import ZoneLimits
 from nri_policy.cluster.objects.pod import read_pod
 from nri_policy.cluster.objects.settings import ClusterSettings, read_settings
 from nri_policy.cluster.offline import cluster_of, engine_of, load
-from nri_policy.cluster.planning.answers import explain_group, try_groups
+from nri_policy.cluster.planning.group_answers import explain_group, try_groups
 from nri_policy.cluster.planning.moves import plan_moves
-from nri_policy.cluster.planning.trial import TriedGroup
+from nri_policy.cluster.planning.preview import TriedGroup
 from nri_policy.cluster.requests.group import read_group, write_status
 from nri_policy.cluster.requests.request import units
 from nri_policy.cluster.service.queries import answer_explain, answer_place

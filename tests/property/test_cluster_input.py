@@ -13,7 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from nri_policy.cluster import offline
-from nri_policy.cluster.files import ClusterFiles, read_documents
+from nri_policy.cluster.cluster_files import ClusterFiles, read_documents
 from nri_policy.cluster.objects.document import DocumentError
 from nri_policy.cluster.objects.node import ClusterNode, read_node
 from nri_policy.cluster.objects.pod import read_pod

@@ -10,9 +10,9 @@ from typing import Any
 
 from nri_policy.cluster import offline
 from nri_policy.cluster.objects.settings import read_settings
-from nri_policy.cluster.planning.answers import explain_group
 from nri_policy.cluster.planning.changes import SuggestedChange
 from nri_policy.cluster.planning.explanation import GroupExplanation
+from nri_policy.cluster.planning.group_answers import explain_group
 from nri_policy.cluster.planning.more_hosts import more_hosts
 from nri_policy.cluster.requests.group import read_group
 from nri_policy.cluster.snapshot import read_snapshot

@@ -13,8 +13,8 @@ from nri_policy.cluster.engine.engine import Engine
 from nri_policy.cluster.engine.preemption import victims
 from nri_policy.cluster.engine.search.spread_assignment import by_node
 from nri_policy.cluster.objects.pod import Pod
-from nri_policy.cluster.planning.answers import try_groups
 from nri_policy.cluster.planning.explanation import explain
+from nri_policy.cluster.planning.group_answers import try_groups
 from nri_policy.cluster.planning.moves import plan_moves
 from nri_policy.cluster.requests.group import GroupStatus, PlacementGroup, PlacementRequest, PodSet
 from nri_policy.cluster.snapshot import ClusterSnapshot

@@ -55,7 +55,7 @@ CLUSTER_LAYERS = (
     ("numa",),
     ("engine",),
     ("view",),
-    ("files", "snapshot"),
+    ("cluster_files", "snapshot"),
     ("workloads",),
     ("requests", "zones"),
     ("objects",),

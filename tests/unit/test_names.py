@@ -15,7 +15,7 @@ ROOT = Path(nri_policy.__file__).parent
 OF_BOTH_SIDES = {
     "Container": {"cluster/objects/pod.py", "workload/pod.py"},
     "Pod": {"cluster/objects/pod.py", "workload/pod.py"},
-    "PodClaim": {"cluster/objects/constraints.py", "manifests/pod.py"},
+    "PodClaim": {"cluster/objects/scheduler_constraints.py", "manifests/pod.py"},
     "PodSpec": {"cluster/objects/pod.py", "manifests/pod.py"},
     "Zone": {"cluster/zones/zone.py", "report/resource_topology.py"},
 }

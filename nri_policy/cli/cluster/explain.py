@@ -33,9 +33,9 @@ from nri_policy.cluster.objects.document import format_amount
 from nri_policy.cluster.objects.node import HOSTNAME
 from nri_policy.cluster.objects.priority import PriorityClasses
 from nri_policy.cluster.objects.settings import ZONE_LEVEL
-from nri_policy.cluster.planning.answers import explain_group, notes_of_devices, verdict
 from nri_policy.cluster.planning.changes import SuggestedChange
 from nri_policy.cluster.planning.explanation import GroupExplanation, PodSetExplanation
+from nri_policy.cluster.planning.group_answers import explain_group, notes_of_devices, verdict
 from nri_policy.cluster.planning.more_hosts import more_hosts
 from nri_policy.cluster.planning.moves import movable_pods
 from nri_policy.cluster.planning.standing import Standing

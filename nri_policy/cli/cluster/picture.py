@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Collection, Iterator, Mapping, Sequence
 
 from nri_policy.cli.cluster.amounts import fullest, quantities
-from nri_policy.cluster.engine.search.message import left_out_text
+from nri_policy.cluster.engine.search.unfit_message import left_out_text
 from nri_policy.cluster.objects.node import HOSTNAME
 from nri_policy.cluster.report.tree_report import Domain, TreeReport, placed_on_hosts
 from nri_policy.cluster.requests.group import GroupStatus

@@ -26,8 +26,8 @@ from nri_policy.cli.options import picture_form_option
 from nri_policy.cli.output import print_document, print_drawing, print_page
 from nri_policy.cluster.engine.engine import Engine
 from nri_policy.cluster.objects.node import HOSTNAME
-from nri_policy.cluster.planning.answers import try_groups
-from nri_policy.cluster.planning.trial import DomainPods, TriedGroup
+from nri_policy.cluster.planning.group_answers import try_groups
+from nri_policy.cluster.planning.preview import DomainPods, TriedGroup
 from nri_policy.cluster.report.tree_report import tree_report
 from nri_policy.foundation.wording import counted, some
 from nri_policy.picture.racks import document, legend_of

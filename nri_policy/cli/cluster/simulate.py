@@ -25,8 +25,8 @@ from nri_policy.cli.cluster.tree import topology_name
 from nri_policy.cli.failure import Exit, Failure
 from nri_policy.cli.options import picture_form_option
 from nri_policy.cli.output import print_document, print_drawing, print_page
+from nri_policy.cluster.cluster_files import read_documents
 from nri_policy.cluster.engine.engine import Engine
-from nri_policy.cluster.files import read_documents
 from nri_policy.cluster.objects.document import DocumentError
 from nri_policy.cluster.offline import cluster_of, engine_of
 from nri_policy.cluster.report.tree_report import tree_report

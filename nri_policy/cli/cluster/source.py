@@ -19,15 +19,15 @@ from nri_policy.cli.cluster.run import read_cluster_settings
 from nri_policy.cli.cluster.service import ServiceClient, service_options
 from nri_policy.cli.failure import Exit, Failure
 from nri_policy.cli.options import name_of
+from nri_policy.cluster.cluster_files import ClusterFiles, read_documents
 from nri_policy.cluster.engine.engine import Engine
-from nri_policy.cluster.files import ClusterFiles, read_documents
 from nri_policy.cluster.objects.device_claims import DeviceClaims
 from nri_policy.cluster.objects.document import DocumentError
 from nri_policy.cluster.objects.node import HOSTNAME
 from nri_policy.cluster.objects.priority import PriorityClasses
 from nri_policy.cluster.objects.settings import ClusterSettings, read_levels, read_settings
 from nri_policy.cluster.offline import engine_of, pods_elsewhere
-from nri_policy.cluster.planning.trial import find_group, only_group
+from nri_policy.cluster.planning.preview import find_group, only_group
 from nri_policy.cluster.requests.group import PlacementGroup
 from nri_policy.cluster.service.listing import list_cluster
 from nri_policy.cluster.simulation import synthetic

@@ -24,7 +24,6 @@ from nri_policy.cluster.engine.search.crowding import (
 )
 from nri_policy.cluster.engine.search.domain_search import DomainSearch
 from nri_policy.cluster.engine.search.exclusive import nodes_in, taken_domains
-from nri_policy.cluster.engine.search.message import not_together
 from nri_policy.cluster.engine.search.pod_set_order import Orders, order_text
 from nri_policy.cluster.engine.search.replacement import kept_leaves
 from nri_policy.cluster.engine.search.shared_domain import needed, shared_domains
@@ -32,6 +31,7 @@ from nri_policy.cluster.engine.search.spread_assignment import (
     assignment,
     by_node,
 )
+from nri_policy.cluster.engine.search.unfit_message import not_together
 from nri_policy.cluster.engine.state.host_limits import OwnLimits
 from nri_policy.cluster.engine.state.shape import Path
 from nri_policy.cluster.engine.state.tree import Tree

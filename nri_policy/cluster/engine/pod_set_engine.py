@@ -24,7 +24,6 @@ from nri_policy.cluster.engine.search.crowding import (
     spreading_of,
 )
 from nri_policy.cluster.engine.search.domain_search import UnitCounts
-from nri_policy.cluster.engine.search.message import unknown_level
 from nri_policy.cluster.engine.search.placement import (
     assign,
     assignment,
@@ -40,6 +39,7 @@ from nri_policy.cluster.engine.search.spread_assignment import (
     replace_spread,
     spread_refusal,
 )
+from nri_policy.cluster.engine.search.unfit_message import unknown_level
 from nri_policy.cluster.engine.state.cluster_state import ClusterState
 from nri_policy.cluster.engine.state.group_usages import GroupUsages
 from nri_policy.cluster.engine.state.host_limits import Limits

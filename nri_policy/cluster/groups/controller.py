@@ -29,7 +29,7 @@ from msgspec.structs import replace
 
 from nri_policy.cluster.engine.engine import Engine
 from nri_policy.cluster.groups.attempts import PlacementAttempts
-from nri_policy.cluster.groups.failure import Failures
+from nri_policy.cluster.groups.failed_hosts import FailedHosts
 from nri_policy.cluster.groups.members import Members
 from nri_policy.cluster.groups.placed_pods import PlacedPods
 from nri_policy.cluster.groups.pod_changes import PodChanges
@@ -94,7 +94,7 @@ class Controller:
         self._placed_pods = PlacedPods(self.engine, self.members)
         self._changes = PodChanges(self.engine, self.members, self._placed_pods, clock)
         self._clock = clock
-        self._failures = Failures(self.engine, clock)
+        self._failures = FailedHosts(self.engine, clock)
         self.groups = GroupTable()
         self.errors = 0  # of ours, each of which stopped some of the work
         self.attempts = PlacementAttempts(

@@ -14,8 +14,8 @@ from typing import Any, TypeVar
 from msgspec import Struct
 from msgspec.structs import replace
 
-from nri_policy.cluster.groups.claims import claims, count_spared
 from nri_policy.cluster.groups.gathering import Incomplete, Member
+from nri_policy.cluster.groups.place_claims import count_claims, count_spared
 from nri_policy.cluster.groups.record import IDLE, NO_FAILURE, PodRecord, PodState
 from nri_policy.cluster.groups.unbound_pods import is_unbound
 from nri_policy.cluster.groups.writes import OpenGate, pod_of
@@ -127,7 +127,7 @@ class Members:
             and not any(job is not None and job.active for job in jobs)
         )
 
-    def claims(
+    def count_claims(
         self, group: PlacementGroup, names: Sequence[str], owners: Collection[str]
     ) -> Counter[str]:
         """Return how many places of each pod set may be claimed, by pods and their owners.
@@ -140,7 +140,7 @@ class Members:
         known = [self._jobs[each] for each in sorted(jobs) if each in self._jobs]
         owner = next((key for each in members if (key := followed_owner(each.pod))), None)
         wanted = self._owners[owner].pods if owner in self._owners else None
-        return claims(group, members, names, known, wanted)
+        return count_claims(group, members, names, known, wanted)
 
     def set_job(self, job: Job) -> list[Pod]:
         """Store a new or changed Job; return its pods, for another `set_pod`.

@@ -12,10 +12,10 @@ from collections.abc import Collection
 from msgspec.structs import replace
 
 from nri_policy.cluster.engine.engine import Engine
-from nri_policy.cluster.groups.claims import give_back
 from nri_policy.cluster.groups.gates import without_place
 from nri_policy.cluster.groups.gathering import Incomplete, check_complete, pod_set_names
 from nri_policy.cluster.groups.members import Members
+from nri_policy.cluster.groups.place_claims import give_back
 from nri_policy.cluster.objects.document import DocumentError
 from nri_policy.cluster.objects.metadata import Key
 from nri_policy.cluster.objects.node import HOSTNAME
@@ -99,7 +99,7 @@ class PlacedPods:
         """
         members = self._members.of(key)
         names = pod_set_names(members, self._engine.levels, group.pod_sets)
-        claimed = self._members.claims(group, names, owners)
+        claimed = self._members.count_claims(group, names, owners)
         if all(count <= claimed[name] for name, count in places_by_pod_set(group).items()):
             return group.status
         return give_back(group, members, names, claimed, self._engine.nodes)

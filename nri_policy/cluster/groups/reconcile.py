@@ -17,7 +17,7 @@ from nri_policy.cluster.engine.engine import Engine
 from nri_policy.cluster.engine.search.pod_set_order import order_in
 from nri_policy.cluster.engine.unit_capacity import is_overbooked
 from nri_policy.cluster.groups.attempts import PlacementAttempts
-from nri_policy.cluster.groups.failure import Failures
+from nri_policy.cluster.groups.failed_hosts import FailedHosts
 from nri_policy.cluster.groups.gathering import (
     Incomplete,
     Member,
@@ -43,9 +43,9 @@ from nri_policy.cluster.groups.writes import (
     WriteStatus,
     with_status,
 )
-from nri_policy.cluster.objects.constraints import describe
 from nri_policy.cluster.objects.document import DocumentError
 from nri_policy.cluster.objects.metadata import Key, OwnerReference
+from nri_policy.cluster.objects.scheduler_constraints import describe
 from nri_policy.cluster.requests.group import (
     Condition,
     GroupStatus,
@@ -66,7 +66,7 @@ class View(Struct, frozen=True):
     groups: GroupTable
     placed_pods: PlacedPods
     changes: PodChanges
-    failures: Failures
+    failures: FailedHosts
     attempts: PlacementAttempts
     is_contested: Callable[[Key], bool]
 

@@ -14,7 +14,7 @@ import msgspec
 
 from nri_policy.cluster.numa.fit import reason
 from nri_policy.cluster.numa.node_pods import NodePods
-from nri_policy.cluster.numa.preemption import Preemption
+from nri_policy.cluster.numa.node_preemption import Preemption
 from nri_policy.cluster.numa.promised_room import REASON, PromisedRoom
 from nri_policy.cluster.numa.promises import ZONE_ANNOTATION, LiveZones
 from nri_policy.cluster.numa.report import rows_of
@@ -69,13 +69,13 @@ class Verbs:
         closed_to: Callable[[Pod], Mapping[str, str]] | None = None,
         room: PromisedRoom | None = None,
         pods: NodePods | None = None,
-        come: Callable[[Pod], None] = lambda _pod: None,
+        pod_arrived: Callable[[Pod], None] = lambda _pod: None,
     ) -> None:
         """Nodes are *closed to* a pod that are set aside for a group before it.
 
         *room* is what nodes have left beside the places of groups, where these are served. *pods*
-        are pods on nodes, possible victims of preemption. *come* is told of a pod before it is
-        judged: what was kept for it is free from then on.
+        are pods on nodes, possible victims of preemption. *pod_arrived* gets a pod
+        before it is judged: what was kept for it is free from then on.
         """
         self.rejected: Counter[str] = Counter()  # nodes, by reason
         self.unknown = 0  # nodes that were asked about and that we have not seen
@@ -83,7 +83,7 @@ class Verbs:
         self._spread = spread
         self._closed_to = closed_to
         self._room = room
-        self._come = come
+        self._pod_arrived = pod_arrived
         self.pods = pods or NodePods()
         self._preemption = Preemption(zones, self.pods)
 
@@ -93,7 +93,7 @@ class Verbs:
         self._zones.expire()
         self._spread.expire()
         self._spread.withdraw(pod.namespace, pod.name)
-        self._come(pod)
+        self._pod_arrived(pod)
         choose = self._zones.fits.settings.choose
         if choose:
             self._zones.withdraw((pod.namespace, pod.name))

@@ -124,7 +124,7 @@ class WorkloadPlaces:
     def set_pod(self, pod: Pod) -> None:
         """Take in that a pod came or changed: one that is bound, or ended, needs no place."""
         if (pod.node or pod.finished) and not pod.deleted:
-            self.come(pod)
+            self.pod_arrived(pod)
 
     def remove_pod(self, namespace: str, name: str) -> None:
         """Take in that a pod went."""
@@ -132,7 +132,7 @@ class WorkloadPlaces:
         if workload is not None:
             self._came[workload].discard((namespace, name))
 
-    def come(self, pod: Pod) -> None:
+    def pod_arrived(self, pod: Pod) -> None:
         """Have a pod take over a place of its Workload, once."""
         workload = workload_of(pod)
         key = (pod.namespace, pod.name)

@@ -14,9 +14,9 @@ from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 
 from msgspec import Struct, field
 
-from nri_policy.cluster.objects.constraints import PodClaim
 from nri_policy.cluster.objects.document import convert
 from nri_policy.cluster.objects.metadata import Identity
+from nri_policy.cluster.objects.scheduler_constraints import PodClaim
 from nri_policy.foundation.wording import counted, did_you_mean
 
 CLAIM, TEMPLATE = "ResourceClaim", "ResourceClaimTemplate"  # kinds

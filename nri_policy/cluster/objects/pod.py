@@ -20,15 +20,6 @@ from sys import intern
 import msgspec
 from msgspec import Struct
 
-from nri_policy.cluster.objects.constraints import (
-    NONE,
-    ConstrainedSpec,
-    OwnConstraints,
-    PodAffinities,
-    PodClaim,
-    Port,
-    constraints_of,
-)
 from nri_policy.cluster.objects.document import (
     Amounts,
     Wire,
@@ -38,6 +29,15 @@ from nri_policy.cluster.objects.document import (
 )
 from nri_policy.cluster.objects.matching import NodeAffinity, Toleration, check_affinity
 from nri_policy.cluster.objects.metadata import ObjectMeta, OwnerReference
+from nri_policy.cluster.objects.scheduler_constraints import (
+    NONE,
+    ConstrainedSpec,
+    OwnConstraints,
+    PodAffinities,
+    PodClaim,
+    Port,
+    constraints_of,
+)
 from nri_policy.kube.why import WHY
 
 FINISHED = ("Succeeded", "Failed")

@@ -10,8 +10,8 @@ from msgspec.structs import replace
 
 from nri_policy.cluster.engine.engine import Engine
 from nri_policy.cluster.engine.search.crowding import crowded_domains
-from nri_policy.cluster.engine.search.message import exclusions
 from nri_policy.cluster.engine.search.placement import count
+from nri_policy.cluster.engine.search.unfit_message import exclusions
 from nri_policy.cluster.engine.state.filter import Filter
 from nri_policy.cluster.engine.state.tree import Tree
 from nri_policy.cluster.objects.assignment import MAX_COUNT

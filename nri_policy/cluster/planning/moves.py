@@ -34,8 +34,8 @@ from nri_policy.cluster.numa.report import live_zones
 from nri_policy.cluster.objects.budget import Budget
 from nri_policy.cluster.objects.document import PODS, DocumentError
 from nri_policy.cluster.objects.pod import Pod, Template
-from nri_policy.cluster.planning.answers import notes_of, notes_of_zones
 from nri_policy.cluster.planning.explanation import is_malformed
+from nri_policy.cluster.planning.group_answers import notes_of, notes_of_zones
 from nri_policy.cluster.planning.standing import standing
 from nri_policy.cluster.requests.annotations import is_movable
 from nri_policy.cluster.requests.group import GroupStatus, PlacementGroup, PodSet

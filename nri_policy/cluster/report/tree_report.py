@@ -8,7 +8,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from msgspec import Struct
 
 from nri_policy.cluster.engine.engine import Engine
-from nri_policy.cluster.engine.search.message import by_reason
+from nri_policy.cluster.engine.search.unfit_message import by_reason
 from nri_policy.cluster.engine.state.tree import Tree
 from nri_policy.cluster.engine.state.zone_tree import ZoneTree
 from nri_policy.cluster.objects.document import Amounts

@@ -13,9 +13,9 @@ from typing import Any, get_args
 import msgspec
 
 from nri_policy.cluster.objects.assignment import MAX_COUNT
-from nri_policy.cluster.objects.constraints import exclude_each_other
 from nri_policy.cluster.objects.document import FALSE, TRUE, DocumentError, join
 from nri_policy.cluster.objects.pod import Pod, Template
+from nri_policy.cluster.objects.scheduler_constraints import exclude_each_other
 from nri_policy.cluster.requests.group import Algorithm, PlacementRequest, Slice, Together
 from nri_policy.cluster.requests.spread_preferences import read_preferences
 from nri_policy.cluster.requests.topology_spreading import (

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from http.client import FORBIDDEN, NOT_FOUND
 
-from nri_policy.cluster.files import ClusterFiles
+from nri_policy.cluster.cluster_files import ClusterFiles
 from nri_policy.cluster.objects.device_claims import PLURALS
-from nri_policy.cluster.service.kueue import WORKLOADS
+from nri_policy.cluster.service.kueue_admission import WORKLOADS
 from nri_policy.cluster.service.watch import PODS, ZONES
 from nri_policy.kube.client import NODES, Client, ObjectKind
 from nri_policy.kube.errors import APIError

@@ -7,8 +7,8 @@ import msgspec
 from nri_policy.cluster.engine.engine import Engine
 from nri_policy.cluster.numa.extender import BadRequestError, read_json
 from nri_policy.cluster.objects.document import DocumentError
-from nri_policy.cluster.planning.answers import explain_group, try_groups
-from nri_policy.cluster.planning.trial import find_group, only_group
+from nri_policy.cluster.planning.group_answers import explain_group, try_groups
+from nri_policy.cluster.planning.preview import find_group, only_group
 from nri_policy.cluster.requests.group import PlacementGroup
 from nri_policy.cluster.workloads.workload import read_groups
 from nri_policy.foundation.wording import quoted

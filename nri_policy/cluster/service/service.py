@@ -25,7 +25,7 @@ from nri_policy.cluster.objects.document import DocumentError
 from nri_policy.cluster.objects.pod import read_pod
 from nri_policy.cluster.objects.settings import ClusterSettings
 from nri_policy.cluster.service.forked_answers import ForkedAnswers
-from nri_policy.cluster.service.kueue import OF_KUEUE, AdmissionWriter
+from nri_policy.cluster.service.kueue_admission import OF_KUEUE, AdmissionWriter
 from nri_policy.cluster.service.lease import Lease, LeaseName
 from nri_policy.cluster.service.live_settings import LiveSettings, PlacementFile
 from nri_policy.cluster.service.node_health import NodeHealth
@@ -109,7 +109,9 @@ class Service:
             else self.controller.attempts.waiting.closed_to,
             room=room,
             pods=pods,
-            **({} if self.admission is None else {"come": self.admission.places.come}),
+            **(
+                {} if self.admission is None else {"pod_arrived": self.admission.places.pod_arrived}
+            ),
         )
         self._forked = ForkedAnswers()
         self._file = file

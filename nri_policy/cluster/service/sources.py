@@ -21,7 +21,7 @@ from nri_policy.cluster.objects.metadata import Key, ObjectMeta
 from nri_policy.cluster.objects.node import read_node
 from nri_policy.cluster.objects.pod import read_pod
 from nri_policy.cluster.requests.group import read_group
-from nri_policy.cluster.service.kueue import kueue_sources
+from nri_policy.cluster.service.kueue_admission import kueue_sources
 from nri_policy.cluster.service.live_settings import PLACEMENTS, TOPOLOGIES, LiveSettings
 from nri_policy.cluster.service.watch import PODS, ZONES, WatchedKind
 from nri_policy.cluster.view import Cluster

@@ -29,8 +29,8 @@ from nri_policy.cluster.objects.assignment import (
 from nri_policy.cluster.objects.document import Amounts, DocumentError, join
 from nri_policy.cluster.objects.metadata import Key
 from nri_policy.cluster.objects.priority import PriorityClasses
-from nri_policy.cluster.planning.answers import notes_of
-from nri_policy.cluster.planning.trial import find_group, fold
+from nri_policy.cluster.planning.group_answers import notes_of
+from nri_policy.cluster.planning.preview import find_group, pods_by_domain
 from nri_policy.cluster.requests.group import (
     GroupStatus,
     PlacementGroup,
@@ -480,7 +480,7 @@ class Simulation:
 
     def _state(self, group: PlacementGroup) -> GroupState:
         pods: Counter[str] = Counter()
-        for part in fold(self._engine, group)[1]:
+        for part in pods_by_domain(self._engine, group)[1]:
             pods[part.values[-1]] += part.pods
         return GroupState(
             name=_name((group.namespace, group.name)),

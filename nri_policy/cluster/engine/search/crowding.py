@@ -13,7 +13,7 @@ from collections.abc import Iterable, Iterator
 
 from msgspec import Struct
 
-from nri_policy.cluster.engine.search.message import unknown_level
+from nri_policy.cluster.engine.search.unfit_message import unknown_level
 from nri_policy.cluster.engine.state.shape import Path
 from nri_policy.cluster.engine.state.tree import Tree
 from nri_policy.cluster.engine.state.usage import nodes_named

@@ -8,7 +8,7 @@ from types import MappingProxyType
 
 from msgspec import Struct
 
-from nri_policy.cluster.engine.search.message import no_domains, not_fit
+from nri_policy.cluster.engine.search.unfit_message import no_domains, not_fit
 from nri_policy.cluster.engine.state.filter import Filter
 from nri_policy.cluster.engine.state.host_limits import Limits
 from nri_policy.cluster.engine.state.shape import Path

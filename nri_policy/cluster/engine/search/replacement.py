@@ -14,8 +14,8 @@ from functools import partial
 import msgspec
 from msgspec import Struct
 
-from nri_policy.cluster.engine.search.message import no_domains
 from nri_policy.cluster.engine.search.placement import assignment, search
+from nri_policy.cluster.engine.search.unfit_message import no_domains
 from nri_policy.cluster.engine.state.host_limits import Limits
 from nri_policy.cluster.engine.state.shape import Path
 from nri_policy.cluster.engine.state.tree import Demand, Tree

@@ -13,9 +13,9 @@ from collections.abc import Callable, Collection, Iterable, Mapping
 import msgspec
 from msgspec import Struct
 
-from nri_policy.cluster.engine.search.message import limit_text
 from nri_policy.cluster.engine.search.placement import PackedUnit
 from nri_policy.cluster.engine.search.replacement import leaf_kept
+from nri_policy.cluster.engine.search.unfit_message import limit_text
 from nri_policy.cluster.engine.state.tree import Tree
 from nri_policy.cluster.objects.assignment import Assignment, DomainAssignment
 from nri_policy.cluster.objects.node import HOSTNAME, ClusterNode

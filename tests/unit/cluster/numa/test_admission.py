@@ -54,7 +54,7 @@ class World:
         self.verbs = Verbs(
             self.zones,
             ServiceSpread(self.cluster.view, Clock(now=lambda: self.time)),
-            come=self.admission.places.come,
+            pod_arrived=self.admission.places.pod_arrived,
         )
         for at in range(nodes):
             self.node(f"n{at}")

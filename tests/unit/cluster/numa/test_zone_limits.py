@@ -16,7 +16,7 @@ from nri_policy.cluster.numa.zone_limits import ZoneLimits
 from nri_policy.cluster.objects.pod import read_pod
 from nri_policy.cluster.objects.settings import read_settings
 from nri_policy.cluster.offline import engine_of
-from nri_policy.cluster.planning.answers import explain_group
+from nri_policy.cluster.planning.group_answers import explain_group
 from nri_policy.cluster.requests.group import Condition, GroupStatus, read_group
 from nri_policy.cluster.snapshot import read_snapshot
 from tests.unit.cluster.numa.test_extender import node, pod, zones

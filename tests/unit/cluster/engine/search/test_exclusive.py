@@ -12,7 +12,7 @@ from nri_policy.cluster import offline
 from nri_policy.cluster.engine.preemption import victims
 from nri_policy.cluster.engine.reservation import Reservations
 from nri_policy.cluster.objects.settings import read_settings
-from nri_policy.cluster.planning.answers import try_groups
+from nri_policy.cluster.planning.group_answers import try_groups
 from nri_policy.cluster.requests.group import read_group
 from nri_policy.cluster.snapshot import read_snapshot
 from nri_policy.cluster.workloads.workload import read_groups

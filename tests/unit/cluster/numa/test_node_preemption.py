@@ -12,7 +12,7 @@ import pytest
 
 from nri_policy.cluster.numa.extender import BadRequestError, Verbs
 from nri_policy.cluster.numa.node_pods import NodePods
-from nri_policy.cluster.numa.preemption import Preemption, Victims
+from nri_policy.cluster.numa.node_preemption import Preemption, Victims
 from nri_policy.cluster.numa.promised_room import PromisedRoom
 from nri_policy.cluster.numa.promises import LiveZones
 from nri_policy.cluster.numa.service_spread import ServiceSpread

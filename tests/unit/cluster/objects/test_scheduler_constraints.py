@@ -6,8 +6,12 @@ from typing import Any
 
 import pytest
 
-from nri_policy.cluster.objects.constraints import OwnConstraints, describe, exclude_each_other
 from nri_policy.cluster.objects.pod import read_template
+from nri_policy.cluster.objects.scheduler_constraints import (
+    OwnConstraints,
+    describe,
+    exclude_each_other,
+)
 from tests.unit.cluster.written import HOSTNAME
 
 OWN_KIND = "pod anti-affinity to its own kind"

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from nri_policy.cluster.groups.claims import count_spared
 from nri_policy.cluster.groups.gathering import Member
+from nri_policy.cluster.groups.place_claims import count_spared
 from nri_policy.cluster.objects.metadata import OwnerReference
 from nri_policy.cluster.objects.pod import Pod, PodSpec
 from nri_policy.cluster.workloads.membership import Job, Membership

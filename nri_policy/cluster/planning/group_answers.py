@@ -11,13 +11,13 @@ from types import MappingProxyType
 from msgspec.structs import replace
 
 from nri_policy.cluster.engine.engine import Engine
-from nri_policy.cluster.engine.search.message import by_reason, left_out_text
-from nri_policy.cluster.objects.constraints import describe
+from nri_policy.cluster.engine.search.unfit_message import by_reason, left_out_text
 from nri_policy.cluster.objects.device_claims import DeviceClaims
 from nri_policy.cluster.objects.pod import Pod
+from nri_policy.cluster.objects.scheduler_constraints import describe
 from nri_policy.cluster.planning.explanation import GroupExplanation, explain, is_malformed
+from nri_policy.cluster.planning.preview import TriedGroup, record_placed, tree_of_hosts
 from nri_policy.cluster.planning.standing import standing, without_reserved
-from nri_policy.cluster.planning.trial import TriedGroup, take_in, tree_of_hosts
 from nri_policy.cluster.requests.group import GroupStatus, PlacementGroup, PodSet
 from nri_policy.cluster.requests.request import named_levels, requested, spread_labels
 from nri_policy.cluster.requests.spread_preferences import read_preferences
@@ -48,7 +48,9 @@ def try_groups(
         if status.state != "Placed":
             notes += [*_left_out(engine, group, live=live), *_preempts(engine, group)]
         malformed = is_malformed(engine, group)
-        tried.append(replace(take_in(engine, group, status), notes=notes, malformed=malformed))
+        tried.append(
+            replace(record_placed(engine, group, status), notes=notes, malformed=malformed)
+        )
     return tried
 
 

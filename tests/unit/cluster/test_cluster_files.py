@@ -11,7 +11,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from nri_policy.cluster.files import ClusterFiles
+from nri_policy.cluster.cluster_files import ClusterFiles
 from nri_policy.cluster.objects.document import DocumentError
 from nri_policy.cluster.snapshot import read_snapshot
 

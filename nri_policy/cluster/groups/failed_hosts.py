@@ -23,7 +23,7 @@ from nri_policy.foundation.clock import Clock
 FIXED_SECONDS = 30.0
 
 
-class Failures:
+class FailedHosts:
     """Since when something is wrong with the hosts of a cluster, by their names as labels."""
 
     def __init__(self, engine: Engine, clock: Clock) -> None:

@@ -29,7 +29,7 @@ from nri_policy.cluster.requests.group import GroupStatus, PlacementGroup
 from nri_policy.cluster.workloads.membership import Job, owning_job
 
 
-def claims(
+def count_claims(
     group: PlacementGroup,
     members: Sequence[Member],
     names: Sequence[str],
@@ -84,7 +84,7 @@ def give_back(
     """Return the status of a group without its unclaimed places.
 
     They are empty; those of pods that succeeded go first, then the last: the highest ranks have
-    those. *names* are the pod sets of *members*, *claimed* what `claims` has found.
+    those. *names* are the pod sets of *members*, *claimed* what `count_claims` has found.
     """
     assignments = []
     given_back = group.status.given_back

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from nri_policy.cluster.objects.document import DocumentError
-from nri_policy.cluster.planning.trial import find_group
+from nri_policy.cluster.planning.preview import find_group
 from tests.unit.cluster.engine.test_preemption import RACK, engine
 from tests.unit.cluster.written import Object, group, pod_set
 

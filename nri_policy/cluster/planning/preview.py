@@ -39,12 +39,12 @@ class TriedGroup(Struct, frozen=True, rename="camel"):
     malformed: bool = False  # whether the request is invalid on any cluster of these levels
 
 
-def take_in(engine: Engine, group: PlacementGroup, status: GroupStatus) -> TriedGroup:
+def record_placed(engine: Engine, group: PlacementGroup, status: GroupStatus) -> TriedGroup:
     """Add a placed *group* to the engine, by its *status*; return the outcome."""
     placed = msgspec.structs.replace(group, status=status)
     if status.state == "Placed":
         engine.set_group(placed)
-    levels, parts = fold(engine, placed)
+    levels, parts = pods_by_domain(engine, placed)
     return TriedGroup(
         namespace=group.namespace, name=group.name, status=status, levels=levels, parts=parts
     )
@@ -93,7 +93,7 @@ def tree_of_hosts(engine: Engine, group: PlacementGroup) -> Tree:
     return engine.tree((named or engine.settings.topologies[0]).name)
 
 
-def fold(engine: Engine, group: PlacementGroup) -> tuple[list[str], list[DomainPods]]:
+def pods_by_domain(engine: Engine, group: PlacementGroup) -> tuple[list[str], list[DomainPods]]:
     """Return a group's pods by the domains above their leaves, and the levels of these."""
     tree = tree_of_hosts(engine, group)
     depth = max(1, len(tree.shape.levels) - 1)
