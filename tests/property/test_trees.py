@@ -10,12 +10,15 @@ import msgspec
 
 from nri_policy.cluster.engine.engine import Engine
 from nri_policy.cluster.engine.state.tree import Tree
+from nri_policy.cluster.engine.state.zone_tree import ZoneTree
+from nri_policy.cluster.engine.unit_capacity import UnitCapacity
 from nri_policy.cluster.numa.promises import LiveZones
 from nri_policy.cluster.numa.zone_limits import ZoneLimits
 from nri_policy.cluster.objects.node import HOSTNAME, ClusterNode, Taint
 from nri_policy.cluster.objects.pod import Container, Pod, PodSpec, Template
 from nri_policy.cluster.objects.settings import ClusterSettings, Topology
 from nri_policy.cluster.requests.group import PlacementGroup, PlacementRequest, PodSet, Slice
+from nri_policy.cluster.requests.request import Unplaceable, units
 from nri_policy.cluster.view import Cluster
 from nri_policy.cluster.zones.zone import NodeZones, Zone
 from nri_policy.foundation.clock import Clock
@@ -141,6 +144,11 @@ def room(tree: Tree) -> dict[Any, Any]:
     }
 
 
+def shares(left: dict[str, int], pod: dict[str, int]) -> int:
+    """Thousandths of pods that fit into what is left."""
+    return min(max(0, left.get(name, 0)) * 1000 // amount for name, amount in pod.items())
+
+
 def trees(engine: Engine) -> list[Tree]:
     return [
         engine.tree("hosts"),
@@ -167,3 +175,31 @@ def test_trees_that_went_on_are_as_those_made_anew(seed: int) -> None:
             assert engine.place(asked) == anew.place(asked)
             assert engine.spread(asked) == anew.spread(asked)
     assert kept > STEPS / 4, "many changes leave all trees as they are"
+
+
+@seeds(2)
+def test_what_a_domain_has_free_is_what_its_hosts_have(seed: int) -> None:
+    events = Events(seed)
+    pod = template(2).spec.effective()
+    several = 0
+    for _ in range(STEPS):
+        events.step()
+        for group in groups():
+            try:
+                found = UnitCapacity(events.engine, *units(group))
+            except Unplaceable:
+                continue
+            tree = found.tree
+            hosts = tree.hosts if isinstance(tree, ZoneTree) else tree
+            for name in found.leaf:
+                leaf = hosts.leaf_of(name)
+                assert leaf is not None
+                assert found.free(name) == shares(hosts.rows.room(leaf), pod)
+            for level in range(min(found.host_level + 1, tree.shape.domains.levels)):
+                for domain in tree.shape.domains.of_level(level):
+                    below = tree.shape.domains.leaves_below(domain)
+                    names = [name for name, leaf in found.leaf.items() if leaf in below]
+                    assert sorted(tree.nodes_in([below])) == sorted(names)
+                    assert found.free_below(domain) == sum(found.free(name) for name in names)
+                    several += found.free_below(domain) > max(map(found.free, names), default=0)
+    assert several > STEPS / 4, "many domains have several hosts with something free"

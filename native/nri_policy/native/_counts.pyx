@@ -169,6 +169,12 @@ cdef class Counts:
         score = self.score[domain] if self.score else 0
         return (self.pods[domain], self.slices[domain], self.pods_l[domain], self.slices_l[domain], leaders, score)
 
+    def pods_above(self, int leaf, int level):
+        """Return the pods of the domain of *level* that *leaf*, counted from 0, is in."""
+        cdef int domain = self.domains.above(leaf, level)
+        self.refresh()
+        return self.pods[domain]
+
     def holders(self, int level, int slices):
         """Return the domains of *level* that hold so many slices, with the leader if there is one: best fit first."""
         cdef int domain

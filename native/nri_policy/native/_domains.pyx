@@ -339,6 +339,23 @@ cdef class Rows:
         self._check(leaf)
         return {name: self.free[number][leaf] for number, name in enumerate(self.names)}
 
+    def thousandths(self, leaves not None, Vector pod not None):
+        """Return thousandths of pods that fit into what *leaves* have left, were pods divisible; 0 without requests."""
+        cdef int leaf, at
+        cdef int64_t free, amount, share, least
+        total = 0
+        for leaf in leaves:
+            self._check(leaf)
+            least = -1
+            for at in range(pod.size):
+                free, amount = max(0, self.free[pod.resource[at]][leaf]), pod.amount[at]
+                # In two parts, so that no product leaves 64 bits: amounts are below 2^53.
+                share = _product(1000, free // amount) + free % amount * 1000 // amount
+                if least < 0 or share < least:
+                    least = share
+            total += max(0, least)
+        return total
+
     def nodes_at(self, int leaf):
         """Return how many nodes of a leaf take part."""
         self._check(leaf)

@@ -25,6 +25,7 @@ from msgspec.structs import replace
 from nri_policy.cluster.engine.bisection import smallest_fitting
 from nri_policy.cluster.engine.engine import Engine
 from nri_policy.cluster.engine.search.replacement import host_of_place
+from nri_policy.cluster.engine.state.shape import Path
 from nri_policy.cluster.engine.state.usage import nodes_named
 from nri_policy.cluster.engine.unit_capacity import UnitCapacity
 from nri_policy.cluster.objects.document import DocumentError, format_amount
@@ -278,13 +279,18 @@ class Occupants:
 
     def __init__(self, engine: Engine, hosts: Collection[str]) -> None:
         self._engine = engine
+        self._there = frozenset(hosts)
         self._hosts = [engine.nodes[name] for name in hosts if name in engine.nodes]
-        there = {*hosts}
-        self._pods = {key for key, (node, _) in engine.pods().items() if node in there}
+        self._pods = {key for key, (node, _) in engine.pods().items() if node in self._there}
         self._groups = self._count(engine.groups)
+        self._release = engine.releases  # what ended until then has been noted
 
     def note_ends(self) -> bool:
         """Return whether something has ended since this was asked last."""
+        released = self._engine.released_since(self._release)
+        self._release = self._engine.releases
+        if released is not None and self._there.isdisjoint(released):
+            return False
         pods = {key for key in self._pods if self._engine.is_bound(key)}
         groups = self._count(self._groups)
         kept = {key: min(number, groups[key]) for key, number in self._groups.items()}
@@ -378,23 +384,19 @@ def _of_level(
     now: UnitCapacity, empty: UnitCapacity, kept: Collection[str], level: int
 ) -> Iterator[list[str]]:
     assert now.counts is not None
-    number = now.unit.workers.count // now.plan.size
-    members: dict[int, list[str]] = {}
-    for name, leaf in now.leaf.items():
-        members.setdefault(now.tree.shape.domains.above(leaf, level), []).append(name)
+    number, shape = now.unit.workers.count // now.plan.size, now.tree.shape
+    own = {shape.domains.above(now.leaf[name], level) for name in kept if name in now.leaf}
     could = _capacities(empty, level)
-    found: list[tuple[bool, int, tuple[str, ...], list[str]]] = []
-    for domain, names in members.items():
-        path = now.tree.shape.path(domain, level)
+    found: list[tuple[bool, int, Path, int]] = []
+    for domain in shape.domains.of_level(level):
+        path = shape.path(domain, level)
         if level <= now.plan.slice_level and could.get(path, 0) < number:
             continue
         fitting = min(now.counts.of(domain)[0], now.unit.workers.count)
-        found.append((not any(name in kept for name in names), -fitting, path, names))
+        found.append((domain not in own, -fitting, path, domain))
     for _, alike in groupby(sorted(found), key=itemgetter(0, 1)):
-        yield from sorted(
-            (names for *_, names in alike),
-            key=lambda names: -sum(now.free(name) for name in names),
-        )
+        domains = sorted((each for *_, each in alike), key=lambda each: -now.free_below(each))
+        yield from ([*now.tree.nodes_in([shape.domains.leaves_below(each)])] for each in domains)
 
 
 def _capacities(empty: UnitCapacity, level: int) -> dict[tuple[str, ...], int]:

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Collection
 from contextlib import suppress
 
 from nri_policy.cluster.engine.engine import Engine
 from nri_policy.cluster.engine.search.placement import count
 from nri_policy.cluster.engine.state.tree import Tree
 from nri_policy.cluster.engine.state.zone_tree import ZoneTree
-from nri_policy.cluster.objects.document import Amounts, with_place
+from nri_policy.cluster.objects.document import with_place
 from nri_policy.cluster.objects.node import HOSTNAME
 from nri_policy.cluster.requests.group import PlacementGroup
 from nri_policy.cluster.requests.request import (
@@ -22,6 +22,7 @@ from nri_policy.cluster.requests.request import (
     units,
 )
 from nri_policy.native._counts import Counts
+from nri_policy.native._domains import Vector
 
 
 class UnitCapacity:
@@ -35,10 +36,10 @@ class UnitCapacity:
         )
         self.unit = unit
         self.host_level = len(self.tree.shape.topology.levels) - 1
-        self.leaf = dict(self.tree.leaves_of_nodes())
-        self._pod = unit.workers.template.spec.effective()
+        self.leaf = self.tree.leaves_of_nodes()
         base = self.tree.hosts if isinstance(self.tree, ZoneTree) else self.tree
-        self._rows, self._row = base.rows, dict(base.leaves_of_nodes())
+        self._rows, self._row = base.rows, base.leaves_of_nodes()
+        self._pod = Vector(base.rows, unit.workers.template.spec.effective())
         self.counts: Counts | None = None
         with suppress(Unplaceable):  # no node takes part
             self.counts, _ = count(
@@ -47,11 +48,10 @@ class UnitCapacity:
 
     def pods(self, node: str) -> int:
         """Return how many pods fit on a host; where hosts share a leaf, on all of them."""
-        leaf = self.leaf.get(node) if self.counts is not None else None
-        if leaf is None:
+        leaf = self.leaf.get(node)
+        if leaf is None or self.counts is None:
             return 0
-        assert self.counts is not None
-        return self.counts.of(self.tree.shape.domains.above(leaf, self.host_level))[0]
+        return self.counts.pods_above(leaf, self.host_level)
 
     def lack(self, domain: int) -> int:
         """Return how many pods more there are than fit on the hosts of a domain; of -1, on all."""
@@ -63,7 +63,14 @@ class UnitCapacity:
     def free(self, node: str) -> int:
         """Return thousandths of pods that a host's free resources are, were pods divisible."""
         leaf = self._row.get(node)
-        return 0 if leaf is None else _pods_in(self._rows.room(leaf), self._pod)
+        return 0 if leaf is None else self._rows.thousandths((leaf,), self._pod)
+
+    def free_below(self, domain: int) -> int:
+        """Return what `free` does, in all for the hosts of a domain."""
+        below = self.tree.shape.domains.leaves_below(domain)
+        if self._rows is self.tree.rows and self.tree.shape.by_host:
+            return self._rows.thousandths(below, self._pod)
+        return sum(self.free(node) for node in self.tree.nodes_in([below]))
 
     def left(self, node: str, resource: str) -> int:
         """Return how much of a resource a host has left; where hosts share a leaf, all of them."""
@@ -73,11 +80,6 @@ class UnitCapacity:
     def order(self, node: str) -> tuple[int, int, str]:
         """Return by what hosts are ordered: the freest first."""
         return -self.pods(node), -self.free(node), node
-
-
-def _pods_in(room: Mapping[str, int], pod: Amounts) -> int:
-    shares = [max(0, room.get(name, 0)) * 1000 // each for name, each in pod.items() if each]
-    return min(shares, default=0)
 
 
 def count_fitting(engine: Engine, group: PlacementGroup, hosts: Collection[str]) -> int:

@@ -155,7 +155,7 @@ class WaitingGroups:
             hold = replace(hold, fitting=max(hold.fitting, self._count(key, group, hosts)))
             self._groups.update(key, reservation=hold)
             others = self._reservations.choose(group, (), more)
-            if others is not None and self._count(key, group, others) > hold.fitting:
+            if others not in {None, hosts} and self._count(key, group, others) > hold.fitting:
                 hosts = others
         if hosts is None:
             self.queue.bar(key)

@@ -75,7 +75,9 @@ class PodSpec(Struct, frozen=True, gc=False):
     def effective(self) -> Amounts:
         """Return the effective requests; the place among `pods` is not in them."""
         running, peak = effective_containers(self.containers, self.init_containers)
-        total = {each: max(running.get(each, 0), peak.get(each, 0)) for each in {**running, **peak}}
+        total = dict(running)
+        for name, amount in peak.items():
+            total[name] = max(total.get(name, 0), amount)
         # An amount that only the pod's limits name is requested where no container requests it.
         total |= {each: amount for each, amount in self.limits.items() if not total.get(each)}
         total |= self.requests
@@ -356,4 +358,6 @@ def _containers(given: list[_Container] | None, path: str) -> tuple[Container, .
 
 
 def _add(one: Amounts, other: Amounts) -> Amounts:
+    if not one or not other:
+        return {**one, **other}
     return {key: one.get(key, 0) + other.get(key, 0) for key in {**one, **other}}

@@ -41,6 +41,7 @@ from nri_policy.foundation.wording import quoted
 
 _COARSE = ("topology.kubernetes.io/region", "topology.kubernetes.io/zone")
 NO_LEVEL = "topology level not specified"
+MAX_UNITS = 4096  # pod sets of groups of which the units are kept
 
 
 class Unplaceable(Exception):  # noqa: N818 - an answer, not a fault
@@ -69,6 +70,10 @@ class Unit(Struct, frozen=True, kw_only=True):
     def names(self) -> tuple[str, ...]:
         """Their names."""
         return tuple(each.name for each in self.pod_sets)
+
+
+# By the identity of the pod sets, which are kept beside: each attempt to place a group asks again.
+_units: dict[int, tuple[tuple[PodSet, ...], Sequence[Unit]]] = {}
 
 
 class PlacementPlan(Struct, frozen=True, kw_only=True):
@@ -155,11 +160,22 @@ def requested(group: PlacementGroup) -> list[PodSet]:
     return found
 
 
-def units(group: PlacementGroup) -> list[Unit]:
+def units(group: PlacementGroup) -> Sequence[Unit]:
     """Return the pod sets of *group* in the order in which they are placed.
 
     Raises DocumentError for requests that break a rule.
     """
+    known = _units.get(id(group.pod_sets))
+    if known is not None and known[0] is group.pod_sets:
+        return known[1]
+    found = _find_units(group)
+    if len(_units) >= MAX_UNITS:
+        _units.clear()
+    _units[id(group.pod_sets)] = group.pod_sets, found
+    return found
+
+
+def _find_units(group: PlacementGroup) -> Sequence[Unit]:
     found: dict[str, list[PodSet]] = {}
     for number, pod_set in enumerate(requested(group)):
         name = pod_set.request.leader_group if pod_set.request else None

@@ -148,9 +148,13 @@ class Tree:
         return {at[node]: count for node, count in pods.items() if node in at}
 
     def nodes_in(self, ranges: Iterable[range]) -> Iterator[str]:
-        """Yield the names of the nodes at leaves."""
+        """Yield the names of the nodes at leaves, each once."""
         leaves = {leaf for each in ranges for leaf in each}
-        return (node for node, leaf in self._node_at.items() if leaf in leaves)
+        if not self.shape.by_host:
+            return (node for node, leaf in self._node_at.items() if leaf in leaves)
+        nodes = ((leaf, self._nodes[leaf]) for leaf in leaves)
+        # The first of its zones counts for a node.
+        return (each.name for leaf, each in nodes if each and self._node_at[each.name] == leaf)
 
     def leaves_of_nodes(self) -> Mapping[str, int]:
         """Return the nodes that take part, each with its leaf, the first of its zones."""
