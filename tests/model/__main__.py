@@ -12,6 +12,7 @@ from contextlib import AbstractContextManager, contextmanager, nullcontext
 from functools import partial
 from itertools import product
 
+from nri_policy.foundation.garbage import collection_paused
 from tests.model.explorer import Explorer, Found
 from tests.model.invariants import Invariants
 from tests.model.mutants import MUTANTS
@@ -38,7 +39,7 @@ def explore(
     fault: Callable[[], AbstractContextManager[object]] = nullcontext,
 ) -> Found:
     """Explore one scene with one release, perhaps with a *fault* in the daemon."""
-    with silent(), fault():
+    with silent(), collection_paused(), fault():
         model = Model(scene, *release)
         invariants = Invariants(model)
         explorer: Explorer[World] = Explorer(

@@ -49,22 +49,21 @@ NO_ACTIONS = frozenset(
     (Action.QUOTAS, Action.OVERLAPS)
 )  # the model has no pods' cgroups, and its own reasons
 
-Masks = tuple[int, ...]  # CPUs as bits, by container
+MOST_KNOWN = 300_000  # steps that are remembered
 
 
 class Files:
     """The cgroups as the daemon reads and writes them: `kernel`'s, or what that once answered."""
 
     def __init__(self, *, systemd: bool) -> None:
-        self.kernel: Any = None  # None: what it answered comes again
-        self.answers: list[Any] = []
+        self.kernel: Any = None
+        self.answers: list[Any] = []  # that come again, before the kernel is asked
+        self.asked: list[tuple[str, tuple[Any, ...], Any]] = []  # with each answer
         self._systemd = systemd
 
     def _ask(self, name: str, *arguments: Any) -> Any:
-        if self.kernel is None:
-            return self.answers.pop(0)
-        answer = getattr(self.kernel, name)(*arguments)
-        self.answers.append(answer)
+        answer = self.answers.pop(0) if self.answers else getattr(self.kernel, name)(*arguments)
+        self.asked.append((name, arguments, answer))
         return answer
 
     def resources(self, cgroup: str) -> Resources | None:
@@ -235,6 +234,10 @@ class Daemon:
         self._answer: Any = None
         self._call: Call | None = None
         self._first = self._objects.take(0.0)
+        self._now: State | None = None  # the state that the objects are in, if that is known
+        # by what came to which state: the state after it; what a job asks after some answers
+        self._known: dict[tuple[Any, ...], State] = {}
+        self._questions: dict[tuple[Any, ...], tuple[str, tuple[Any, ...]]] = {}
 
     async def _sleep(self, _: float) -> None:
         raise AssertionError("nothing that is looked at sleeps")
@@ -251,35 +254,61 @@ class Daemon:
     def hear(self, state: State) -> State:
         """Return the life after the runtime has read its answer."""
         if not state.inputs:
-            return replace(state, answer=None, had_answered=None)
-        inputs, past = (*state.inputs, ("heard",)), hash((state.past, "heard"))
-        return replace(state, answer=None, inputs=inputs, past=past)
+            heard = replace(state, answer=None, had_answered=None)
+        else:
+            inputs, past = (*state.inputs, ("heard",)), hash((state.past, "heard"))
+            heard = replace(state, answer=None, inputs=inputs, past=past)
+        if state is self._now:
+            self._answer, self._now = None, heard
+        return heard
 
-    def step(
-        self,
-        state: State,
-        what: tuple[Any, ...],
-        kernel: Any = None,
-        *,
-        key: tuple[Any, ...] = (),
-    ) -> State:
-        """Return the life after something more has come to it; it may ask the *kernel*.
+    def step(self, state: State, what: tuple[Any, ...], key: tuple[Any, ...]) -> State:
+        """Return the life after something more has come to it.
 
-        *key* tells it apart from all else that could have come.
+        *key* tells it apart from all else that could have come; the same comes to the same.
         """
+        step = state.key, state.had_answered, key
+        if step not in self._known:
+            self._resume(state)
+            self._now = None
+            self._take(what)
+            self._now = self._know(step, self._state(state, what, key))
+        return self._known[step]
+
+    def do(self, state: State, number: int, kernel: Any) -> State:
+        """Return the life after a job, which asks the *kernel*: each answer leads to a question."""
+        answers: list[Any] = []
+        forms: tuple[Any, ...] = ()
+        job = state.key, state.had_answered, "do", number
+        while (question := self._questions.get((*job, forms))) is not None:
+            name, arguments = question
+            answers.append(getattr(kernel, name)(*arguments))
+            forms = (*forms, _form(answers[-1]))
+        if (*job, forms) in self._known:
+            return self._known[*job, forms]
         self._resume(state)
-        self.files.kernel = kernel
-        self.files.answers = []
-        self._take(what)
-        if kernel is not None:
-            answers = self.files.answers
-            what = (*what, tuple(answers))
+        self._now, self.files.kernel, self.files.asked = None, kernel, []
+        self._take(("do", number, answers))
+        self.files.kernel, forms, answers = None, (), []
+        for name, arguments, answer in self.files.asked:
+            self._questions[*job, forms] = name, arguments
             # a table that was answered has the order of the question
-            key = *what[:2], tuple(map(_form, answers))
-        self.files.kernel = None
-        return self._state(state, what, key)
+            forms = (*forms, _form(answer))
+            answers.append(answer)
+        after = self._state(state, ("do", number, answers), ("do", number, forms))
+        self._now = self._know((*job, forms), after)
+        return after
+
+    def _know(self, key: tuple[Any, ...], state: State) -> State:
+        if len(self._known) > MOST_KNOWN:
+            self._known.clear()
+            self._questions.clear()
+        self._known[key] = state
+        return state
 
     def _resume(self, state: State) -> None:
+        if state is self._now:
+            return
         self.loop.reset(state.start.now)
         engine, pods, self._store = state.node
         self.node.enter(engine, pods)
@@ -290,15 +319,15 @@ class Daemon:
         self.link.left = False
         for each in state.inputs:
             self._take(each)
+        self._now = state
 
     def _take(self, what: tuple[Any, ...]) -> None:
         match what:
             case ("ask", method, question):
                 self._answer = None
                 self._asking = self.loop.create_task(self._ask(method, question))
-            case ("do", number, *answered):
-                if answered:
-                    self.files.answers = [*answered[0]]
+            case ("do", number, answers):
+                self.files.answers = [*answers]
                 self.loop.jobs[number].do()
             case ("tell", number):
                 self.loop.jobs.pop(number).tell()
@@ -318,6 +347,7 @@ class Daemon:
             # there is nothing to ask systemd: it does not matter when that is found
             self.loop.create_task(self._work(Action.PERSIST.value))
             self.loop.run()
+        state.apply(Elapsed(now=self.loop.now))  # as the loop does
 
     def _lose(self) -> None:
         """Lose the connection."""
@@ -427,7 +457,6 @@ class Daemon:
     def _able(self) -> Iterator[str]:
         """Yield which actions are due, or will be soon."""
         now = self.loop.now
-        self.executor.state.apply(Elapsed(now=now))  # as the loop does
         for action, at in self.executor.state.plan(now).due.items():
             tells_nobody = action is Action.INFORM and not self.link.calls_are_safe
             if at <= now + PASS and action not in NO_ACTIONS and not tells_nobody:

@@ -14,6 +14,7 @@ from enum import Enum
 from typing import Any
 
 from msgspec import Struct
+from msgspec.structs import astuple
 
 from nri_policy.delivery.inputs import Action
 from nri_policy.engine.grant import Placement
@@ -118,7 +119,7 @@ def _key(value: Any, now: float) -> Any:
         if isinstance(value, Enum):
             return value
         assert isinstance(value, Struct), f"what tells two of {type(value)} apart?"
-        return tuple(_key(getattr(value, each), now) for each in value.__struct_fields__)
+        return tuple([_key(each, now) for each in astuple(value)])
     return form(value, now)
 
 

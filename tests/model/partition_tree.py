@@ -8,14 +8,15 @@ from __future__ import annotations
 import errno
 import os
 from collections.abc import Callable, Collection, Iterable, Iterator
-from copy import deepcopy
-from dataclasses import fields, is_dataclass
+from copy import copy
+from dataclasses import fields, replace
+from operator import attrgetter
 from typing import Any
 
 from nri_policy.delivery.partition_files import EXCLUSIVE, PARTITION, ancestors
 from nri_policy.engine.state.partitions import Partition
 from nri_policy.foundation.cpuset import EMPTY, CPUSet
-from nri_policy.simulation.cpusets import CPUS, EFFECTIVE, ROOT, CpusetTree
+from nri_policy.simulation.cpusets import CPUS, EFFECTIVE, ROOT, CpusetTree, _Cgroup
 
 EVERY = 1000  # writes: more than a pass has
 
@@ -25,7 +26,8 @@ class Tree:
 
     def __init__(self, cpusets: CpusetTree) -> None:
         self._cpusets = cpusets
-        self.key = _key(vars(cpusets))
+        machine = (each for name, each in vars(cpusets).items() if name != "_root")
+        self.key = *machine, _key(cpusets._root)
 
     @classmethod
     def of(cls, online: CPUSet, pods: Iterable[str]) -> Tree:
@@ -39,7 +41,8 @@ class Tree:
 
     def after(self, change: Callable[[CpusetTree], None]) -> Tree:
         """Return what it is after a change."""
-        cpusets = deepcopy(self._cpusets)
+        cpusets = copy(self._cpusets)
+        cpusets._root = _copied(cpusets._root, None)
         change(cpusets)
         return Tree(cpusets)
 
@@ -118,13 +121,21 @@ class TreeFiles:
         self.writes.append(f"{path} {name.rpartition('.')[2]} {text}".rstrip())
 
 
-def _key(value: Any) -> Any:
-    """Return what tells two values apart."""
-    if isinstance(value, dict):
-        return tuple((each, _key(entry)) for each, entry in sorted(value.items()))
-    if isinstance(value, set):
-        return frozenset(value)
-    if is_dataclass(value):
-        names = (each.name for each in fields(value) if each.name != "parent")
-        return tuple(_key(getattr(value, name)) for name in names)
-    return value
+def _copied(cgroup: _Cgroup, parent: _Cgroup | None) -> _Cgroup:
+    """Return a copy of a cgroup and of all below it; sets of CPUs do not change."""
+    made = replace(cgroup, parent=parent, processes={*cgroup.processes}, children={})
+    for name, each in cgroup.children.items():
+        made.children[name] = _copied(each, made)
+    return made
+
+
+# what is neither a cgroup nor a table
+_PLAIN = attrgetter(
+    *(each.name for each in fields(_Cgroup) if each.name not in ("parent", "processes", "children"))
+)
+
+
+def _key(cgroup: _Cgroup) -> Any:
+    """Return what tells a cgroup, with all below it, from another."""
+    below = tuple([(name, _key(each)) for name, each in sorted(cgroup.children.items())])
+    return _PLAIN(cgroup), frozenset(cgroup.processes), below

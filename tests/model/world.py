@@ -198,7 +198,6 @@ class Model:
             for index, (pod, kind) in enumerate(zip(self.pods, scene.kinds, strict=True))
         }
         self._message = cache(self._make_message)
-        self._known: dict[tuple[Any, ...], State] = {}
 
     def first(self) -> World:
         """Return the world at the beginning: a daemon that has to register."""
@@ -598,7 +597,7 @@ class Model:
         """Yield how the daemon is killed between any two writes of a pass over partitions."""
         for most in range(1, EVERY):
             kernel = Kernel(self, world, fails=False, most=most)
-            self.daemon.step(daemon, ("do", number), kernel)
+            self.daemon.do(daemon, number, kernel)
             if not kernel.ends_early:
                 return
             after = replace(kernel.world, faults=world.faults - 1)
@@ -661,7 +660,7 @@ class Model:
 
     def _do(self, world: World, daemon: State, number: int, *, fails: bool) -> Move:
         kernel = Kernel(self, world, fails=fails or self.scene.cgroups == "read-only")
-        after = self.daemon.step(daemon, ("do", number), kernel)
+        after = self.daemon.do(daemon, number, kernel)
         text = "; ".join(kernel.texts)
         if not text:  # nothing has changed, so it does not matter when the daemon hears of it
             return "files are read", self._tell(world, after, number)
@@ -692,12 +691,7 @@ class Model:
 
     def step(self, daemon: State, what: tuple[Any, ...], key: tuple[Any, ...] = ()) -> State:
         """Have something come to the daemon; the same comes to the same."""
-        known = daemon.key, daemon.had_answered, key or what
-        if known not in self._known:
-            if len(self._known) > MOST_KNOWN:
-                self._known.clear()
-            self._known[known] = self.daemon.step(daemon, what, key=key or what)
-        return self._known[known]
+        return self.daemon.step(daemon, what, key or what)
 
     def _with(self, world: World, index: int, box: Box) -> World:
         boxes, tree = (*world.boxes[:index], box, *world.boxes[index + 1 :]), world.tree
@@ -755,9 +749,6 @@ def fill(resources: nri_pb2.LinuxResources, asked: Resources) -> None:
     cpu.shares.value, cpu.quota.value = asked.cpu_shares, asked.cpu_quota
     cpu.period.value = asked.cpu_period
     resources.memory.limit.value = asked.memory_limit
-
-
-MOST_KNOWN = 300_000  # steps of daemons that are remembered
 
 
 def _settings(cpu: str, partitions: str) -> Settings:
