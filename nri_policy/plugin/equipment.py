@@ -26,7 +26,9 @@ from nri_policy.hardware.sysfs import FileTree
 from nri_policy.nri.versions import Version
 
 PERIOD = 60.0  # seconds between looks at the disks
+SOON = 1.0  # seconds to the next look while there is no cgroup, whose files would show a feature
 QUIET = 0.5  # seconds from news of a disk to the look at it: udev names it meanwhile
+NO_CGROUP_YET = "not known yet: /sys/fs/cgroup has no cgroup whose files would show it"
 _CGROUPS = "sys/fs/cgroup"
 _WEIGHTS = ("io.weight", "io.bfq.weight")
 _PATIENCE = 2.0  # seconds for a program to tell its version
@@ -121,6 +123,8 @@ def _no_partition(tree: FileTree, controllers: Collection[str], files: Collectio
     """Return why no cgroup can be a partition; *files* are those of the cgroups below the top."""
     if "cpuset" not in controllers:
         return "this host has no cgroup v2 with the cpuset controller"
+    if not files:
+        return NO_CGROUP_YET
     if "cpuset.cpus" not in files:
         return "cpuset is not delegated: cgroup.subtree_control does not have it"
     if "cpuset.cpus.exclusive" not in files:
@@ -194,9 +198,10 @@ class HostEquipment:
 
     async def _until(self, notified: asyncio.Event) -> None:
         """Wait until there is news and a moment more, at most for the period."""
+        period = SOON if self.latest.no_partition == NO_CGROUP_YET else PERIOD
         ends = {
             asyncio.ensure_future(notified.wait()),
-            asyncio.ensure_future(self._clock.sleep(PERIOD)),
+            asyncio.ensure_future(self._clock.sleep(period)),
         }
         try:
             await asyncio.wait(ends, return_when=asyncio.FIRST_COMPLETED)

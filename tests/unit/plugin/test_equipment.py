@@ -168,3 +168,35 @@ def test_a_disk_that_comes_is_seen_when_the_kernel_tells_of_it(tmp_path: Path) -
 
     asyncio.run(test())
     assert changes == [1]
+
+
+def test_whether_there_can_be_partitions_is_not_known_before_there_is_a_cgroup(
+    tmp_path: Path,
+) -> None:
+    """It is looked at soon again: the kubelet makes the first one."""
+    put(tmp_path, "sys/fs/cgroup/cgroup.controllers", "cpuset cpu io memory\n")
+
+    @contextmanager
+    def listen(_: Callable[[], None]) -> Iterator[bool]:
+        yield True
+
+    async def sleep(seconds: float) -> None:
+        if seconds != equipment.SOON:
+            await asyncio.Event().wait()
+        v2(tmp_path)
+
+    async def test() -> list[str]:
+        host = HostEquipment(tmp_path, listen=listen, clock=Clock(sleep=sleep))
+        seen, changed = [host.latest.no_partition], asyncio.Event()
+
+        async def change() -> None:
+            seen.append(host.latest.no_partition)
+            changed.set()
+
+        running = asyncio.create_task(host.run(change))
+        await asyncio.wait_for(changed.wait(), HANGS)
+        running.cancel()
+        return seen
+
+    unknown = "not known yet: /sys/fs/cgroup has no cgroup whose files would show it"
+    assert asyncio.run(test()) == [unknown, ""]
