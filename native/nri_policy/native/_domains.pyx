@@ -276,6 +276,24 @@ cdef class Rows:
             self.free[<int> number][leaf] += _product(amount, times)
         self.touch(leaf)
 
+    def take(self, dict leaves not None, places not None, int at, dict amounts not None, int64_t times):
+        """Take *amounts* off *places*, for each of the pods there, *times* times.
+
+        The value *at* that index names the leaf, by *leaves*; places without one are left out.
+        """
+        cdef Vector pod = Vector(self, amounts)
+        cdef int64_t count
+        cdef int leaf, column
+        for place in places:
+            found = leaves.get(place.values[at])
+            if found is None:
+                continue
+            leaf, count = found, times * <int64_t> place.count
+            self._check(leaf)
+            for column in range(pod.size):
+                self.free[pod.resource[column]][leaf] -= _product(pod.amount[column], count)
+            self.touch(leaf)
+
     def fill(self, list amounts not None):
         """Add one node with its *amounts* to every leaf, by leaf; None for a leaf without a node."""
         cdef int leaf, number, column, n = self.domains.leaves

@@ -45,7 +45,7 @@ from nri_policy.cluster.engine.state.group_usages import GroupUsages
 from nri_policy.cluster.engine.state.host_limits import Limits
 from nri_policy.cluster.engine.state.shape import Path
 from nri_policy.cluster.engine.state.tree import Tree
-from nri_policy.cluster.engine.state.usage import Usage, usages_of
+from nri_policy.cluster.engine.state.usage import Usage, usage_of
 from nri_policy.cluster.objects.assignment import Assignment
 from nri_policy.cluster.objects.document import Amounts, DocumentError, join
 from nri_policy.cluster.objects.metadata import Key
@@ -489,10 +489,9 @@ class PodSetEngine(ClusterState):
 
     def take(self, assignments: Mapping[str, Assignment], unit: Unit, times: int = 1) -> None:
         """Count assignments of a unit's pod sets as used in this fork, *times* times."""
-        for each in unit.pod_sets:
-            if each.name in assignments:
-                usages = usages_of(assignments[each.name], self.kind_of(each))
-                self._ledger.assume(usages, times)
+        own = [each for each in unit.pod_sets if each.name in assignments]
+        usages = [usage_of(assignments[each.name], self.kind_of(each)) for each in own]
+        self._ledger.assume(usages, times)
 
 
 def is_replaced(group: PlacementGroup, more: Mapping[str, int]) -> bool:

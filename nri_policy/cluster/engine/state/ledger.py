@@ -180,8 +180,9 @@ class Ledger:
         """Take what assignments use off their places *times* times."""
         for usage in usages if times < 0 and not self.is_fork else ():
             if usage.levels[0] == HOSTNAME:
-                for node in self._view.on_host(usage.values[0]):
-                    self._release(node.name)
+                for place in usage.places:
+                    for node in self._view.on_host(place.values[0]):
+                        self._release(node.name)
             else:
                 self.releases += 1
                 self._released_anywhere = self.releases
@@ -349,11 +350,7 @@ class _WithoutUsage(Ledger):
 
 
 def _assume(tree: Tree | SpreadTree, usage: Usage, times: int) -> None:
-    place = (usage.levels, usage.values, usage.amounts, times * usage.count)
-    if isinstance(tree, Tree):
-        found = tree.assume(*place, reported=times * usage.reported)
-    else:
-        found = tree.assume(*place)
-    if not found:  # what is assigned to a rack takes room of a host once it runs there
+    # What is assigned to a rack takes room of a host once it runs there.
+    if not tree.assume(usage, times):
         for node, count in usage.running.items():
             tree.use(node, usage.amounts, times * count)

@@ -18,6 +18,7 @@ from msgspec.structs import replace
 
 from nri_policy.cluster.engine.state.filter import Filter, Filters
 from nri_policy.cluster.engine.state.tree import Tree
+from nri_policy.cluster.engine.state.usage import Usage
 from nri_policy.cluster.objects.assignment import MAX_COUNT
 from nri_policy.cluster.objects.document import Amounts, with_place
 from nri_policy.cluster.objects.matching import Toleration
@@ -144,18 +145,15 @@ class SpreadTree:
         if leaf is not None and _is_open(self._nodes[leaf]):
             self.rows.add(leaf, amounts, -times)
 
-    def assume(
-        self, levels: Sequence[str], values: Sequence[str], amounts: Amounts, times: int
-    ) -> bool:
-        """Take what pods of an assignment request off the host that it names, *times* times.
+    def assume(self, usage: Usage, times: int) -> bool:
+        """Take what pods of an assignment request off the hosts that it names, *times* times.
 
         Return False if it names none.
         """
-        if HOSTNAME not in levels:
+        if HOSTNAME not in usage.levels:
             return False
-        leaf = self._hosts.get(values[levels.index(HOSTNAME)])
-        if leaf is not None:
-            self.rows.add(leaf, amounts, -times)
+        at = usage.levels.index(HOSTNAME)
+        self.rows.take(self._hosts, usage.places, at, usage.amounts, times)
         return True
 
     def close(self, node: ClusterNode) -> None:

@@ -18,6 +18,7 @@ from msgspec import Struct
 
 from nri_policy.cluster.engine.state.filter import Filter, Filters
 from nri_policy.cluster.engine.state.shape import Path, Shape
+from nri_policy.cluster.engine.state.usage import Usage
 from nri_policy.cluster.objects.assignment import MAX_COUNT
 from nri_policy.cluster.objects.document import Amounts, with_place
 from nri_policy.cluster.objects.matching import Toleration
@@ -249,27 +250,26 @@ class Tree:
         if leaf is not None:
             self.rows.add(leaf, amounts, -times)
 
-    def assume(
-        self,
-        levels: Sequence[str],
-        values: Sequence[str],
-        amounts: Amounts,
-        times: int,
-        *,
-        reported: int = 0,
-    ) -> bool:
-        """Take what pods of an assignment request off the leaf that it names, *times* times.
+    def assume(self, usage: Usage, times: int) -> bool:
+        """Take what pods of an assignment request off the leaves that it names, *times* times.
 
-        Off a zone only those that its object does not count yet: without the *reported* ones.
-        Return False if it names neither a leaf nor a host.
+        Off a zone only those that its object does not count yet: without the reported ones.
+        Return False if a place is neither a leaf nor a host.
         """
-        leaf = self.shape.find(levels, values)
-        by_host = levels[0] == HOSTNAME
-        if leaf is None and by_host:
-            self._hosts_assigned = True  # even if the host does not exist yet
-        host = self._host_at.get(values[0]) if by_host else None
-        self._assume_at(leaf, host, amounts, times, reported)
-        return leaf is not None or by_host
+        by_host = usage.levels[0] == HOSTNAME
+        if by_host and self.shape.named_levels == [HOSTNAME]:
+            self.rows.take(self._host_at, usage.places, 0, usage.amounts, times)
+            return True
+        found = True
+        for place in usage.places:
+            leaf = self.shape.find(usage.levels, place.values)
+            if leaf is None and by_host:
+                self._hosts_assigned = True  # even if the host does not exist yet
+            host = self._host_at.get(place.values[0]) if by_host else None
+            reported = times * usage.reported
+            self._assume_at(leaf, host, usage.amounts, times * place.count, reported)
+            found = found and (leaf is not None or by_host)
+        return found
 
     def _assume_at(
         self, leaf: int | None, host: int | None, amounts: Amounts, times: int, _reported: int
@@ -289,9 +289,12 @@ class Tree:
 
     def take(self, places: Mapping[int, int], pod: Amounts) -> None:
         """Count pods as used at leaves."""
-        amounts = with_place(pod)
-        for leaf, count in places.items():
-            self.assume(self.shape.named_levels, self.shape.values(leaf), amounts, count)
+        self.assume(self._usage(places, pod), 1)
+
+    def _usage(self, places: Mapping[int, int], pod: Amounts) -> Usage:
+        """Return what pods use at leaves."""
+        there = self.shape.entries(places.items())
+        return Usage(self.shape.named_levels, there, with_place(pod))
 
     def filter(self, spec: PodSpec, *, scored: bool) -> Filter:
         """Return which leaves a pod may use; selectors count only where leaves are hosts."""

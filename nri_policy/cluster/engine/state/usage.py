@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping, Sequence
 
 from msgspec import Struct, field
 
-from nri_policy.cluster.objects.assignment import Assignment
+from nri_policy.cluster.objects.assignment import Assignment, DomainAssignment
 from nri_policy.cluster.objects.document import Amounts
 from nri_policy.cluster.objects.node import HOSTNAME
 from nri_policy.cluster.objects.pod import Pod
@@ -19,19 +19,18 @@ POD_SET_LABEL = "placement.nri/pod-set"
 
 
 class Usage(Struct, frozen=True):
-    """Pods that an assignment puts somewhere: *count* times *amounts* at a leaf."""
+    """Pods that an assignment puts somewhere, each of which uses *amounts* at its leaf."""
 
     levels: Sequence[str]
-    values: Sequence[str]
+    places: Sequence[DomainAssignment]  # one, if some run that count apart
     amounts: Amounts
-    count: int
     reported: int = 0  # running pods: reports of zones already subtract their amounts
     running: Mapping[str, int] = field(default_factory=dict)  # by node, where no level is the host
 
 
-def usages_of(assignment: Assignment, kind: Amounts) -> list[Usage]:
+def usage_of(assignment: Assignment, kind: Amounts) -> Usage:
     """Return what an assignment uses if each of its pods uses *kind*."""
-    return [Usage(assignment.levels, each.values, kind, each.count) for each in assignment.domains]
+    return Usage(assignment.levels, assignment.domains, kind)
 
 
 def in_use(
@@ -52,32 +51,39 @@ def in_use(
     found = []
     unseen = max(0, finished.total() - group.status.given_back)  # the others' places are gone
     for assignment in group.status.assignments:
-        for usage in usages_of(assignment, kinds.get(assignment.pod_set, {})):
-            back = _take(finished, assignment.pod_set, usage, min(usage.count, unseen), view)
+        levels, kind = assignment.levels, kinds.get(assignment.pod_set, {})
+        in_racks = HOSTNAME not in levels
+        in_zones = len(levels) > 1 and levels[0] == HOSTNAME
+        if not unseen and not (running and (in_racks or in_zones)):
+            found.append(usage_of(assignment, kind))
+            continue
+        for place in assignment.domains:
+            back = _take(finished, assignment, place.values, min(place.count, unseen), view)
             unseen -= sum(back.values())
-            left = usage.count - sum(back.values())
+            left = place.count - sum(back.values())
             reported, at = 0, {}
-            if HOSTNAME not in usage.levels:
-                at = _take(running, assignment.pod_set, usage, left, view)
-            elif len(usage.levels) > 1 and usage.levels[0] == HOSTNAME:
-                reported = sum(_take(running, assignment.pod_set, usage, left, view).values())
-            found.append(Usage(usage.levels, usage.values, usage.amounts, left, reported, at))
+            if in_racks:
+                at = _take(running, assignment, place.values, left, view)
+            elif in_zones:
+                reported = sum(_take(running, assignment, place.values, left, view).values())
+            there = [DomainAssignment(place.values, left)]
+            found.append(Usage(levels, there, kind, reported, at))
     return found
 
 
 def _take(
     pods: Counter[tuple[str, str]],
-    pod_set: str,
-    usage: Usage,
+    assignment: Assignment,
+    values: Sequence[str],
     most: int,
     view: ClusterView,
 ) -> dict[str, int]:
-    """Return how many of *pods* are of *usage*, by node, at most *most*; they are taken out."""
+    """Return how many of *pods* are at a leaf, by node, at most *most*; they are taken out."""
     if not pods:
         return {}
     taken: Counter[str] = Counter()
-    for name in (pod_set, ""):
-        for node in nodes_named(usage.levels, usage.values, view):
+    for name in (assignment.pod_set, ""):
+        for node in nodes_named(assignment.levels, values, view):
             own = min(pods[name, node], most - taken.total())
             pods[name, node] -= own
             taken[node] += own

@@ -17,7 +17,7 @@ from msgspec.structs import replace
 from nri_policy.cluster.engine.state.shape import Path, Shape
 from nri_policy.cluster.engine.state.tree import Demand, Tree
 from nri_policy.cluster.objects.assignment import MAX_COUNT
-from nri_policy.cluster.objects.document import Amounts, with_place
+from nri_policy.cluster.objects.document import Amounts
 from nri_policy.cluster.objects.node import HOSTNAME, ClusterNode
 from nri_policy.cluster.objects.settings import Topology
 from nri_policy.cluster.zones.numa_node import NODE_TYPE, aligns_pods, select_zones
@@ -170,9 +170,7 @@ class ZoneTree(Tree):
     def take(self, places: Mapping[int, int], pod: Amounts) -> None:
         """Count pods as used at zones, and on their hosts."""
         super().take(places, pod)
-        amounts = with_place(pod)
-        for leaf, count in places.items():
-            self.hosts.assume(self.shape.named_levels, self.shape.values(leaf), amounts, count)
+        self.hosts.assume(self._usage(places, pod), 1)
 
     def _limits(self, demand: Demand) -> list[int] | None:
         limits = super()._limits(replace(demand, limits={}))  # they are of hosts

@@ -18,7 +18,7 @@ from nri_policy.cluster.view import Cluster
 from nri_policy.cluster.zones.zone import NodeZones, Zone, read_zones
 from tests.unit.cluster.engine.test_preemption import RACK, cluster, engine
 from tests.unit.cluster.test_below_host import zone
-from tests.unit.cluster.written import group, node, pod, pod_set, pod_spec, settings
+from tests.unit.cluster.written import HOSTNAME, group, node, pod, pod_set, pod_spec, settings
 
 
 def test_a_group_that_cannot_be_counted_leaves_all_as_it_was(
@@ -151,3 +151,17 @@ def test_the_end_of_a_group_releases_its_hosts_or_any_without_hosts_as_leaves() 
     began = racks.releases
     racks.remove_group("default", "new")
     assert racks.released_since(began) is None
+
+
+def test_an_assignment_takes_room_of_the_hosts_that_exist() -> None:
+    """Two pods on a host, one on another, and three on one that is gone."""
+    made = engine()
+    places = [{"values": [host], "count": pods} for host, pods in (("a1", 2), ("b2", 1), ("x", 3))]
+    assigned = {"podSet": "main", "levels": [HOSTNAME], "domains": places}
+    status = {"state": "Placed", "assignments": [assigned]}
+    made.set_group(read_group(group(pod_set(6, cpu=1), status=status)))
+    tree = made.tree("default")
+    left = {name: tree.rows.room(leaf)["cpu"] for name, leaf in tree.leaves_of_nodes().items()}
+    assert left == dict.fromkeys(left, 4000) | {"a1": 2000, "b2": 3000}
+    made.remove_group("default", "g")
+    assert {tree.rows.room(leaf)["cpu"] for leaf in range(len(left))} == {4000}
