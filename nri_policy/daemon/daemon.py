@@ -184,6 +184,14 @@ class Daemon:
             ),
             clock=self._clock,
         )
+        self.tuner_link = TunerLink(
+            self.node,
+            host.root,
+            host.ask_tuner,
+            synchronized=self.synchronized,
+            groups_changed=host.groups_changed,
+            clock=self._clock,
+        )
         self.components = PluginComponents(
             self.node,
             Exposure(
@@ -196,6 +204,7 @@ class Daemon:
                 held=lambda: self._store.held.grants,
                 recorded=lambda: CDIFiles(host.cdi_dir).stored(self.node.view.layout),
                 cgroups=self._cgroups,
+                tuned=self.tuner_link.wait_for,
             ),
             pods_changed=self._topology_changed,
         )
@@ -257,14 +266,6 @@ class Daemon:
             observe=self.metrics.count_claim,
             count=self.metrics.count_slice_write,
             record=host.record,
-            clock=self._clock,
-        )
-        self.tuner_link = TunerLink(
-            self.node,
-            host.root,
-            host.ask_tuner,
-            synchronized=self.synchronized,
-            groups_changed=host.groups_changed,
             clock=self._clock,
         )
         self.reloads = Reloads(

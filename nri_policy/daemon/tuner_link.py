@@ -27,6 +27,7 @@ from nri_policy.node import (
     Node,
     NodeView,
     Outcome,
+    Placed,
     assign_cpus,
     list_devices,
     uses_cpu_classes,
@@ -35,7 +36,7 @@ from nri_policy.node import (
 )
 from nri_policy.pools.capacity import CapacityError
 from nri_policy.report import TunableChange
-from nri_policy.settings import RDT, Audit, Settings
+from nri_policy.settings import RDT, Audit, IsolateInterrupts, Settings
 from nri_policy.tuning.cpu_classes import Wishes, find_faults, find_wishes
 from nri_policy.tuning.decision import State
 from nri_policy.tuning.interrupts import InterruptWishes
@@ -46,6 +47,7 @@ from nri_policy.tuning.rdt import resolve
 PERIOD = 60.0  # seconds between two questions to the tuner while nothing changes
 UNANSWERED = "the tuner does not answer: see nri-policy status"
 PAUSE = 0.05  # seconds after a decision, for those that come with it
+MAX_WAIT = 0.2  # seconds that a container's start waits for the values of its CPUs
 # Drivers take interrupts for a device before the kernel reports that they are bound to it.
 _DRIVERS = uevents_of(("pci", "virtio"), ("bind", "unbind"))
 
@@ -108,6 +110,9 @@ class TunerLink:
         self._groups_changed = groups_changed
         self._clock = clock
         self._changed = asyncio.Event()
+        # set once the tuner has been informed of all up to now; None: `run` does not run
+        self._informed: asyncio.Event | None = None
+        self._informed_next = asyncio.Event()  # of what was decided since that began
         self._turn = threading.Lock()  # held while the tuner is asked for values
         self._seen: tuple[Machine, Power] | None = None
         self._trouble = ""
@@ -136,12 +141,30 @@ class TunerLink:
         with listen(self._changed.set):
             while True:
                 self._changed.clear()
+                informed = self._informed = self._informed_next
+                self._informed_next = asyncio.Event()
                 before = self._list_groups()
                 await asyncio.to_thread(self.inform)
+                informed.set()
                 if self._list_groups() != before:
                     self._groups_changed()
                 if await self._clock.set_within(PERIOD, self._changed):
                     await self._clock.sleep(PAUSE)
+
+    async def wait_for(self, placed: Placed) -> None:
+        """Wait for a bounded time until the tuner has set what a container needs at its start.
+
+        A tuner that does not answer is not waited for.
+        """
+        settings = self._node.view.layout.settings
+        needed = placed.grant.own and (
+            uses_cpu_classes(settings)
+            or settings.isolate_interrupts is not IsolateInterrupts.OFF
+            or self._node.view.interrupts_of(placed) is not None
+        )
+        if needed and self._informed is not None and not self.unanswered:
+            informed = self._informed_next if self._changed.is_set() else self._informed
+            await self._clock.set_within(MAX_WAIT, informed)
 
     def inform(self) -> None:
         """Tell the tuner what must be set now, and learn how that is; for any thread."""
@@ -262,17 +285,16 @@ class TunerLink:
             self._send({}, repair=False)
 
     def _send(self, desired: Desired, *, repair: bool) -> None:
-        self._trouble, self._in_force = "", None
+        self._in_force = None
         try:
             reply = self._ask(desired, repair=repair)
         except TunerError as error:
             self.tunables = {}
-            if desired or self._asked:
-                self._trouble = str(error)
-            else:  # without a tuner, nothing is set that nothing asks for
+            self._trouble = str(error) if desired or self._asked else ""
+            if not self._trouble:  # without a tuner, nothing is set that nothing asks for
                 self._in_force, self._due = ({}, repair), self._clock.now() + PERIOD
             return
-        self._asked = bool(desired)
+        self._trouble, self._asked = "", bool(desired)
         if all(each.state is State.OK for each in reply.tunables):
             self._in_force, self._due = (desired, repair), self._clock.now() + PERIOD
         self.tunables = {each.item: each for each in reply.tunables}

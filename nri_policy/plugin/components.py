@@ -39,6 +39,7 @@ class PluginComponents:
     ) -> None:
         """*pods_changed* is called when there are others of the pods that schedulers count."""
         self._host_equipment = sources.equipment
+        self.tuned = sources.tuned
         self.runtime: Runtime | None = None  # None: not known yet
         self.node = node
         self.executor = executor

@@ -214,10 +214,13 @@ class PolicyPlugin:
     async def start_container(self, pod: nri_pb2.PodSandbox, container: nri_pb2.Container) -> None:
         """Note when a container starts: it has its place since its creation, and may see it now.
 
-        It waits a bounded time until its cpuset is in force and others have left its CPUs.
+        It waits a bounded time until its cpuset is in force and others have left its CPUs, and
+        these have the values of its class.
         """
         if await self._is_gone(pod, container, has_cgroup=True):
             return
+        if (known := self._node.view.placed.get(container.id)) is not None:
+            await self._components.tuned(known)
         self._pods.note_start(pod, container)
         self._take_in(pod, container)
         self._decisions.decide(Started(container_id=container.id, now=self._executor.clock.date()))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Awaitable, Callable, Iterable, Mapping
 from typing import Protocol
 
 from msgspec import Struct
@@ -13,11 +13,16 @@ from nri_policy.delivery.partitions import PartitionFiles
 from nri_policy.delivery.pod_quotas import QuotaFiles
 from nri_policy.engine.event import StoredGrant
 from nri_policy.hardware.locality import Locator
+from nri_policy.node import Placed
 from nri_policy.plugin.pods import AssignmentSource, ClaimedDeviceSource, PodObjectSource
 
 
 class HostCgroups(CgroupFiles, PartitionFiles, QuotaFiles, Protocol):
     """The cgroups of containers and pods: `audit.cgroup.Cgroups`."""
+
+
+async def _wait_for_none(placed: Placed) -> None:
+    del placed
 
 
 class Sources(Struct, frozen=True, kw_only=True):
@@ -34,3 +39,5 @@ class Sources(Struct, frozen=True, kw_only=True):
     # what claims hold by their CDI files, where the store is lost
     recorded: Callable[[], Iterable[StoredGrant]] = tuple
     equipment: Callable[[], Equipment] = Equipment  # of the host, whatever the runtime
+    # waits, for a bounded time, for the kernel tunables that a container needs at its start
+    tuned: Callable[[Placed], Awaitable[None]] = _wait_for_none

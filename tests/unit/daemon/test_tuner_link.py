@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import asyncio
 import json
+import math
 import re
-from collections.abc import Callable, Coroutine
-from contextlib import AbstractAsyncContextManager
+import threading
+from collections.abc import AsyncIterator, Callable, Coroutine, Iterator
+from contextlib import AbstractAsyncContextManager, asynccontextmanager, contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +16,8 @@ import pytest
 from click.testing import CliRunner
 
 from nri_policy.cli import main
-from nri_policy.daemon.tuner_link import UNANSWERED, check_hardware
+from nri_policy.daemon import tuner_link
+from nri_policy.daemon.tuner_link import UNANSWERED, TunerLink, check_hardware
 from nri_policy.pools.capacity import CapacityError
 from nri_policy.settings import from_spec
 from nri_policy.tuning.decision import State
@@ -90,6 +93,65 @@ def test_the_cpus_of_a_container_have_its_class_until_it_ends(host: Host) -> Non
             assert host.cpus.read(GOVERNOR) == "powersave"
             link.release()
             assert host.cpus.texts() == before
+
+    run(test)
+
+
+@asynccontextmanager
+async def informing(link: TunerLink) -> AsyncIterator[None]:
+    """Have the tuner informed as long as a daemon runs, without news of devices."""
+
+    @contextmanager
+    def listen(notify: Callable[[], None]) -> Iterator[bool]:
+        del notify
+        yield True
+
+    running = asyncio.create_task(link.run(listen))
+    try:
+        yield
+    finally:
+        running.cancel()
+
+
+def test_a_container_starts_when_its_cpus_have_its_class(
+    host: Host, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(tuner_link, "MAX_WAIT", HANGS)
+
+    async def test() -> None:
+        async with host.serving() as up, informing(up.daemon.tuner_link):
+            for name in ("web", "api"):
+                assert not await up.start(pod(name, "1", annotations=FAST))
+                (cpu,) = up.daemon.node.view.by_name()[f"default/{name}/main"].grant.own
+                assert host.cpus.read(f"cpu{cpu}/power/pm_qos_resume_latency_us") != "0"
+
+    run(test)
+
+
+def test_a_start_waits_for_a_slow_tuner_but_not_for_long_or_again(
+    host: Host, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(tuner_link, "MAX_WAIT", 0.01)
+    asked, answer = threading.Event(), threading.Event()
+
+    def ask(*_: object, **__: object) -> Reply:
+        asked.set()
+        assert answer.wait(HANGS)
+        raise TunerError("too late")
+
+    async def test() -> None:
+        async with host.serving() as up, informing(up.daemon.tuner_link):
+            link = up.daemon.tuner_link
+            link._ask = ask
+            assert not await up.start(pod("web", "1", annotations=FAST))
+            await asyncio.to_thread(asked.wait)
+            assert not answer.is_set(), "the container has started before the tuner has answered"
+            answer.set()
+            await asyncio.to_thread(link.inform)  # after that which runs
+            answer.clear()
+            monkeypatch.setattr(tuner_link, "MAX_WAIT", math.inf)
+            assert not await up.start(pod("api", "1", annotations=FAST))
+            answer.set()
 
     run(test)
 
