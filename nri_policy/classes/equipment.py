@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-
-from msgspec import Struct, field
+from msgspec import Struct
 
 from nri_policy.hardware.disks import Disk
 
@@ -27,4 +25,4 @@ class Equipment(Struct, frozen=True, kw_only=True):
     crio: bool = False  # the runtime is CRI-O, which serves its annotations itself
     weights: tuple[str, ...] = ()  # the files for weights of I/O that cgroups have
     disks: tuple[Disk, ...] = ()
-    interrupts: Mapping[int, str] = field(default_factory=dict)  # their names, as far as known
+    interrupts: tuple[tuple[int, str], ...] = ()  # numbers and names, as far as known

@@ -50,7 +50,7 @@ def equipment_of(root: Path, oci: tuple[str, Version] | None) -> Equipment:
         no_partition = _no_partition(tree, controllers, files)
         no_realtime = _no_realtime(tree)
         resctrl = read_resctrl(tree)
-        interrupts = read_names(tree)
+        interrupts = (*read_names(tree).items(),)
     no_limits = "" if "io" in controllers else "this host has no cgroup v2 with the io controller"
     name, version = oci or ("", None)
     too_old = ""

@@ -46,7 +46,7 @@ def check_tuning(state: State, container: Container, request: Request) -> None:
         return
     if request.exclusive:
         allowed = state.layout.settings.controllable_interrupts
-        why = find_denied(choice, state.equipment.interrupts, allowed)
+        why = find_denied(choice, dict(state.equipment.interrupts), allowed)
         text = f"possible here: {why}" if why else ""
     elif choice.scope is Scope.CONTAINER:
         why = request.steering.because or "it asks for no whole CPU"

@@ -234,7 +234,7 @@ def test_an_interrupt_that_is_not_controllable_is_not_moved_by_its_number_either
 def test_a_container_that_chooses_denied_interrupts_is_refused(
     host: Host, asked: str, allowed: bool
 ) -> None:
-    names = {number: name for number, (name, _) in FEW.items()}
+    names = tuple((number, name) for number, (name, _) in FEW.items())
     sources = Sources(equipment=lambda: Equipment(interrupts=names))
 
     async def test() -> None:
@@ -249,7 +249,7 @@ def test_a_container_that_chooses_denied_interrupts_is_refused(
 def test_of_a_container_that_ran_before_explain_says_which_interrupts_are_denied(
     host: Host,
 ) -> None:
-    names = {number: name for number, (name, _) in FEW.items()}
+    names = tuple((number, name) for number, (name, _) in FEW.items())
     sources = Sources(equipment=lambda: Equipment(interrupts=names))
     before = [pod("a", a="{claim: [4]}")]
 

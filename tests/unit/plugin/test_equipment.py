@@ -46,7 +46,7 @@ def test_a_host_of_today_can_do_all(tmp_path: Path) -> None:
 
 def test_the_names_of_interrupts_are_known(tmp_path: Path) -> None:
     put(tmp_path, "proc/interrupts", "      CPU0\n 24:    7  IO-APIC  4-edge  ttyS0\n")
-    assert equipment_of(tmp_path, None).interrupts == {24: "IO-APIC 4-edge ttyS0"}
+    assert equipment_of(tmp_path, None).interrupts == ((24, "IO-APIC 4-edge ttyS0"),)
 
 
 def test_an_older_runc_ignores_classes_and_takes_one_disk(tmp_path: Path) -> None:
