@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from nri_policy.foundation import yamltext
+from nri_policy.foundation.wording import problem_of
 from nri_policy.foundation.yamltext import YAMLTextError
 from nri_policy.kube.errors import KubeconfigError
 
@@ -80,9 +81,22 @@ def _connect(kubeconfig: Path | None) -> AsyncClient:
         config = KubeConfig.from_file(kubeconfig).get()
         return AsyncClient(config, ConnectionParams())  # type: ignore[arg-type]  # or it raises
     except Exception as error:  # lightkube, ssl and httpx2 raise almost anything for bad parts
-        text = _malformed(kubeconfig) or " ".join(str(error).split())[:_MAX_TEXT]
+        text = _malformed(kubeconfig) or " ".join(_problem(error).split())[:_MAX_TEXT]
         text = text or type(error).__name__
         raise KubeconfigError(f"--kubeconfig {kubeconfig}: {text}") from error
+
+
+def _problem(error: Exception) -> str:
+    """Return what an error of lightkube says about the kubeconfig."""
+    match error:
+        case KeyError(args=(str() as name,)):
+            return f"{name}: missing; it is not a kubeconfig, or not complete"
+        case AttributeError() | TypeError():
+            return f"it is not a kubeconfig, or a part has the wrong form ({error})"
+        case FileNotFoundError() | PermissionError() if not error.filename:
+            return f"a file that it names: {problem_of(error)}"
+        case _:
+            return str(error)
 
 
 def _malformed(kubeconfig: Path) -> str:

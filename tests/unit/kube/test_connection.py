@@ -100,6 +100,29 @@ def test_a_kubeconfig_that_cannot_be_used_is_named(tmp_path: Path, text: str | N
         access(path)
 
 
+@pytest.mark.parametrize(
+    ("text", "problem"),
+    [
+        ("hello", "it is not a kubeconfig, or a part has the wrong form"),
+        ("a: b", "clusters: missing; it is not a kubeconfig, or not complete"),
+        (
+            (
+                "clusters: [{name: c, cluster: {server: 'https://x', certificate-authority: none}}]\n"
+                "contexts: [{name: c, context: {cluster: c, user: u}}]\nusers: [{name: u, user: {}}]\n"
+                "current-context: c"
+            ),
+            "a file that it names: No such file or directory",
+        ),
+    ],
+)
+def test_what_is_wrong_with_a_kubeconfig_is_said(tmp_path: Path, text: str, problem: str) -> None:
+    path = tmp_path / "kubeconfig"
+    path.write_text(text)
+    with pytest.raises(KubeconfigError) as raised:
+        access(path)
+    assert str(raised.value).startswith(f"--kubeconfig {path}: {problem}")
+
+
 def test_lightkube_is_not_imported_where_there_is_no_cluster() -> None:
     """It is large, and most commands have no use for it."""
     program = (
