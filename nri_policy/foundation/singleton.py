@@ -80,4 +80,7 @@ def _open(path: Path) -> int:
     except OSError as error:
         if error.errno != errno.EROFS:
             raise
-        return os.open(path, flags | os.O_RDONLY)
+        try:
+            return os.open(path, flags | os.O_RDONLY)
+        except FileNotFoundError:
+            raise error from None  # the disk is what is wrong

@@ -153,7 +153,7 @@ def test_an_old_lock_file_on_a_read_only_disk_will_do(
     with only_instance(path), pytest.raises(AlreadyRunningError), only_instance(path):
         pass
     path.unlink()
-    with pytest.raises(FileNotFoundError):
+    with pytest.raises(OSError, match=os.strerror(errno.EROFS)):
         only_instance(path).__enter__()
 
 
