@@ -228,7 +228,9 @@ def flag(value: object) -> bool:
     """Read true or false."""
     if value is True or value is False:
         return value
-    raise ValueError(f"{quoted(value)} is not true or false")
+    is_text = isinstance(value, str) and value in {"true", "false"}
+    hint = ": write it without quotes" if is_text else ""
+    raise ValueError(f"{quoted(value)} is not true or false{hint}")
 
 
 def choice(options: Iterable[_Option]) -> Callable[[object], _Option]:

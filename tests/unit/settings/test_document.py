@@ -369,6 +369,8 @@ def test_the_sample_has_every_supported_field_with_its_default() -> None:
         ("availableResources.cpus", 2, "unknown field; did you mean 'cpu'?"),
         ("pinCPU", "yes", "'yes' is not true or false"),
         ("pinCPU", 1, "1 is not true or false"),
+        ("pinCPU", {}, "a map (0 entries) is not true or false"),
+        ("pinCPU", "false", "'false' is not true or false: write it without quotes"),
         ("agent", [], "a list (0 entries) is not a map"),
         ("audit", "none", "'none' is not one of off, report, repair"),
         ("audit", "repare", f"'repare' is not one of {AUDITS}; did you mean 'repair'?"),
