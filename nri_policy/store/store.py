@@ -71,8 +71,8 @@ class Store:
             log.warning("store-unavailable", extra={"error": str(error)})
             self._failure = error.reason, -math.inf  # the first commit tries again
             self.held = _read_only(self.path, machine)
-        # keep the grants of an earlier run until this one has synchronized
-        self._synchronized = not self.held.grants
+        # until then the grants of an earlier run stay, and no replay could begin
+        self._synchronized = False
 
     @property
     def trouble(self) -> str:

@@ -5,6 +5,7 @@ from pathlib import Path
 import pytest
 from msgspec.structs import replace
 
+from nri_policy.engine.engine import Engine
 from nri_policy.engine.event import (
     Created,
     Elapsed,
@@ -27,6 +28,7 @@ from nri_policy.store.database import RecordLink
 from nri_policy.store.history import History
 from nri_policy.store.journal import Record
 from nri_policy.store.replay import AlternativeReplay, Difference, RecordedReplay
+from nri_policy.store.store import Store
 from nri_policy.workload.annotation_values import HintKind
 from nri_policy.workload.hints import Hint
 from nri_policy.workload.pod import ContainerState
@@ -54,6 +56,19 @@ def otherwise(
     for record in stores.records(path):
         replay.step(record)
     return replay.statistics
+
+
+def test_settings_before_the_first_list_of_containers_come_out_as_recorded(
+    tmp_path: Path,
+) -> None:
+    settings = nodes.settings()
+    store, engine = Store(tmp_path, nodes.machine()), Engine(nodes.machine(), settings)
+    stores.commit(store, engine, Reconfigured(settings=settings))
+    running = replace(nodes.container(500), state=ContainerState.RUNNING)
+    stores.commit(store, engine, Synchronized(containers=(running,)))
+    store.close()
+    assert stores.records(store.path)
+    assert recorded(store.path)[1] == []
 
 
 def test_those_who_share_are_told_in_the_same_order_after_a_base(
