@@ -21,8 +21,7 @@ from nri_policy.settings.document import (
     to_spec,
 )
 from nri_policy.settings.pinning import describe_unset
-from nri_policy.settings.rdt import RDT, RDTPartition
-from nri_policy.settings.rdt import Allocation as RDTAllocation
+from nri_policy.settings.rdt import RDT, RDTAllocation, RDTPartition
 from nri_policy.settings.reload_result import ReloadResult
 from nri_policy.settings.scheduling import (
     REALTIME,

@@ -96,7 +96,7 @@ class CacheShare(Section, frozen=True, kw_only=True):
             yield "unified", "it is required: what counts where code and data are one"
 
 
-class Allocation(Section, frozen=True, kw_only=True):
+class RDTAllocation(Section, frozen=True, kw_only=True):
     """Shares by cache ids."""
 
     l2: Mapping[str, CacheShare] = field(name="l2Allocation", default_factory=dict)
@@ -123,7 +123,7 @@ class Allocation(Section, frozen=True, kw_only=True):
                     yield name, f"{quoted(ids)} is not a list of cache ids, such as all or 0-1"
 
 
-class Class(Allocation, frozen=True, kw_only=True):
+class Class(RDTAllocation, frozen=True, kw_only=True):
     """A group, and its shares of its partition."""
 
     allowed_namespaces: Annotated[tuple[Glob, ...] | None, values.globs] = field(
@@ -131,7 +131,7 @@ class Class(Allocation, frozen=True, kw_only=True):
     )
 
 
-class RDTPartition(Allocation, frozen=True, kw_only=True):
+class RDTPartition(RDTAllocation, frozen=True, kw_only=True):
     """A part of the caches, shared by its classes."""
 
     classes: Mapping[str, Class] = field(default_factory=dict)

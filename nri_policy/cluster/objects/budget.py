@@ -6,7 +6,7 @@ from msgspec import Struct
 
 from nri_policy.cluster.objects.document import convert
 from nri_policy.cluster.objects.matching import LabelRequirement
-from nri_policy.cluster.objects.metadata import Identity
+from nri_policy.cluster.objects.metadata import ObjectIdentity
 from nri_policy.cluster.objects.pod import Pod
 
 KIND = "PodDisruptionBudget"
@@ -44,7 +44,7 @@ class _Status(Struct, rename="camel"):
 
 
 class _Budget(Struct):
-    metadata: Identity
+    metadata: ObjectIdentity
     spec: _Spec | None = None
     status: _Status | None = None
 

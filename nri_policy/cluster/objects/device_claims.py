@@ -15,7 +15,7 @@ from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from msgspec import Struct, field
 
 from nri_policy.cluster.objects.document import convert
-from nri_policy.cluster.objects.metadata import Identity
+from nri_policy.cluster.objects.metadata import ObjectIdentity
 from nri_policy.cluster.objects.scheduler_constraints import PodClaim
 from nri_policy.foundation.wording import counted, did_you_mean
 
@@ -78,7 +78,7 @@ class _Status(Struct):
 
 
 class _Claim(Struct):
-    metadata: Identity
+    metadata: ObjectIdentity
     spec: _ClaimSpec
     status: _Status | None = None
 
@@ -88,7 +88,7 @@ class _InTemplate(Struct):
 
 
 class _Template(Struct):
-    metadata: Identity
+    metadata: ObjectIdentity
     spec: _InTemplate
 
 
@@ -97,7 +97,7 @@ class _ClassSpec(Struct):
 
 
 class _Class(Struct):
-    metadata: Identity
+    metadata: ObjectIdentity
     spec: _ClassSpec = field(default_factory=_ClassSpec)
 
 
@@ -118,7 +118,7 @@ class _SliceSpec(Struct, rename="camel"):
 
 
 class _Slice(Struct):
-    metadata: Identity
+    metadata: ObjectIdentity
     spec: _SliceSpec
 
 

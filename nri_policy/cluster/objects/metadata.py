@@ -19,7 +19,7 @@ class OwnerReference(Struct, frozen=True, rename="camel", gc=False):
     api_version: str = ""
 
 
-class Identity(Struct, rename="camel", gc=False):
+class ObjectIdentity(Struct, rename="camel", gc=False):
     """The identity and the age of an object, from its `metadata`."""
 
     name: str = ""
@@ -40,7 +40,7 @@ class Identity(Struct, rename="camel", gc=False):
         return self.namespace or "default", self.name
 
 
-class ObjectMeta(Identity, rename="camel", gc=False):
+class ObjectMeta(ObjectIdentity, rename="camel", gc=False):
     """The `metadata` of an object, or of a pod template, with what it is marked with."""
 
     labels: dict[str, str] | None = None

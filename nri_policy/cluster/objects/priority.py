@@ -12,7 +12,7 @@ from typing import Any
 from msgspec import Struct
 
 from nri_policy.cluster.objects.document import DocumentError, convert, join
-from nri_policy.cluster.objects.metadata import Identity
+from nri_policy.cluster.objects.metadata import ObjectIdentity
 from nri_policy.foundation.wording import quoted
 
 PRIORITY_CLASS = "PriorityClass"  # a kind
@@ -22,7 +22,7 @@ _EVERYWHERE = {"system-cluster-critical": 2_000_000_000, "system-node-critical":
 
 
 class _PriorityClass(Struct, rename="camel"):
-    metadata: Identity
+    metadata: ObjectIdentity
     value: int
     global_default: bool = False
 

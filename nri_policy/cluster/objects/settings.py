@@ -14,7 +14,7 @@ from msgspec.structs import replace
 from nri_policy.cluster.objects.assignment import check_count
 from nri_policy.cluster.objects.document import DocumentError, convert, join
 from nri_policy.cluster.objects.matching import Toleration
-from nri_policy.cluster.objects.metadata import Identity
+from nri_policy.cluster.objects.metadata import ObjectIdentity
 from nri_policy.cluster.objects.node import HOSTNAME
 from nri_policy.foundation.units import parse_duration
 from nri_policy.foundation.wording import did_you_mean, quoted
@@ -226,7 +226,7 @@ class _Levels(Struct):
 
 
 class _KueueTopology(Struct):
-    metadata: Identity
+    metadata: ObjectIdentity
     spec: _Levels
 
 

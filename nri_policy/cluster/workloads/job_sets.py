@@ -17,7 +17,7 @@ import msgspec
 from msgspec import Struct
 
 from nri_policy.cluster.objects.document import DocumentError, convert, join
-from nri_policy.cluster.objects.metadata import Identity, Key
+from nri_policy.cluster.objects.metadata import Key, ObjectIdentity
 from nri_policy.cluster.requests.annotations import (
     JOBSET_EXCLUSIVE,
     LWS_EXCLUSIVE,
@@ -32,7 +32,7 @@ MAIN = "main"  # the name of a single pod set
 _MOST_GROUPS = 1000  # of one object
 
 
-class _Annotated(Identity, gc=False):
+class _Annotated(ObjectIdentity, gc=False):
     annotations: dict[str, str] | None = None
 
 

@@ -20,7 +20,7 @@ from nri_policy.cluster.objects.assignment import (
 )
 from nri_policy.cluster.objects.document import DocumentError, convert, join
 from nri_policy.cluster.objects.matching import Toleration
-from nri_policy.cluster.objects.metadata import Identity, Key
+from nri_policy.cluster.objects.metadata import Key, ObjectIdentity
 from nri_policy.cluster.objects.pod import Pod, Template, read_template
 from nri_policy.cluster.requests.group import GROUP_LABEL, GroupStatus, PlacementGroup, PodSet
 
@@ -169,7 +169,7 @@ class _Status(Struct, rename="camel"):
 
 
 class _Workload(Struct):
-    metadata: Identity
+    metadata: ObjectIdentity
     spec: _Spec
     status: _Status | None = None
 
@@ -188,7 +188,7 @@ class _CheckStatus(Struct):
 
 
 class _AdmissionCheck(Struct):
-    metadata: Identity
+    metadata: ObjectIdentity
     spec: _CheckSpec
     status: _CheckStatus | None = None
 
@@ -199,7 +199,7 @@ class _FlavorSpec(Struct, rename="camel"):
 
 
 class _ResourceFlavor(Struct):
-    metadata: Identity
+    metadata: ObjectIdentity
     spec: _FlavorSpec = field(default_factory=_FlavorSpec)
 
 

@@ -29,7 +29,7 @@ from msgspec import Struct, field
 
 from nri_policy.cluster.objects.assignment import MAX_COUNT
 from nri_policy.cluster.objects.document import DocumentError, convert, join
-from nri_policy.cluster.objects.metadata import Identity, Key, ObjectMeta, OwnerReference
+from nri_policy.cluster.objects.metadata import Key, ObjectIdentity, ObjectMeta, OwnerReference
 from nri_policy.cluster.objects.pod import Pod
 from nri_policy.cluster.requests.annotations import (
     GROUP,
@@ -130,7 +130,7 @@ class _PodGroupSpec(Struct, rename="camel"):
 
 
 class _PodGroup(Struct):
-    metadata: Identity
+    metadata: ObjectIdentity
     spec: _PodGroupSpec
 
 

@@ -8,7 +8,7 @@ import msgspec
 
 from nri_policy.cluster.objects.assignment import MAX_COUNT
 from nri_policy.cluster.objects.document import DocumentError, join
-from nri_policy.cluster.objects.metadata import Identity
+from nri_policy.cluster.objects.metadata import ObjectIdentity
 from nri_policy.cluster.objects.pod import read_template
 from nri_policy.cluster.requests.annotations import request_of
 from nri_policy.cluster.requests.group import PlacementGroup, PodSet
@@ -26,7 +26,7 @@ def make_pod_set(name: str, count: int, template: object, path: str) -> PodSet:
 
 
 def make_group(
-    metadata: Identity, pod_sets: Iterable[PodSet], path: str, suffix: str = ""
+    metadata: ObjectIdentity, pod_sets: Iterable[PodSet], path: str, suffix: str = ""
 ) -> PlacementGroup:
     """Return the group of an object at *path*, of its name and *suffix*; raises DocumentError."""
     namespace, name = metadata.key(path, "a group")

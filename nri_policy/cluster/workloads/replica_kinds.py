@@ -18,7 +18,7 @@ from typing import Any
 from msgspec import Struct
 
 from nri_policy.cluster.objects.document import DocumentError, convert, join
-from nri_policy.cluster.objects.metadata import Identity
+from nri_policy.cluster.objects.metadata import ObjectIdentity
 from nri_policy.cluster.objects.pod import Pod
 from nri_policy.foundation.wording import quoted
 
@@ -33,7 +33,7 @@ class _Part(Struct, frozen=True):
 
 
 class _Named(Struct):
-    metadata: Identity
+    metadata: ObjectIdentity
 
 
 def _by_type(field: str) -> tuple[_Part, ...]:

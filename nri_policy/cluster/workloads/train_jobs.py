@@ -13,7 +13,7 @@ from typing import Any
 from msgspec import Struct, field
 
 from nri_policy.cluster.objects.document import DocumentError, convert, join
-from nri_policy.cluster.objects.metadata import Identity, ObjectMeta
+from nri_policy.cluster.objects.metadata import ObjectIdentity, ObjectMeta
 from nri_policy.foundation.wording import quoted
 
 TRAIN_JOB = "TrainJob"
@@ -42,7 +42,7 @@ class _Spec(Struct, rename="camel"):
 
 
 class _TrainJob(Struct):
-    metadata: Identity
+    metadata: ObjectIdentity
     spec: _Spec
 
 
@@ -82,7 +82,7 @@ class RuntimeSpec(Struct, rename="camel"):
 
 
 class _Runtime(Struct):
-    metadata: Identity
+    metadata: ObjectIdentity
     spec: RuntimeSpec
 
 

@@ -29,7 +29,7 @@ from msgspec import Struct
 from nri_policy.cluster.objects.assignment import MAX_COUNT
 from nri_policy.cluster.objects.device_claims import CLAIM, TEMPLATE, DeviceClaims
 from nri_policy.cluster.objects.document import DocumentError, convert, join
-from nri_policy.cluster.objects.metadata import Identity, Key
+from nri_policy.cluster.objects.metadata import Key, ObjectIdentity
 from nri_policy.cluster.objects.pod import Pod, read_pod, template_of
 from nri_policy.cluster.objects.priority import PRIORITY_CLASS, PriorityClasses
 from nri_policy.cluster.requests import group as placement
@@ -78,7 +78,7 @@ Object = dict[str, Any]
 
 
 class _Workload(Struct):
-    metadata: Identity
+    metadata: ObjectIdentity
     spec: TemplatedSpec
 
 
@@ -274,7 +274,7 @@ def _workload(value: object, path: str, count: Callable[[TemplatedSpec], int]) -
 
 
 class _Named(Struct):
-    metadata: Identity
+    metadata: ObjectIdentity
 
 
 def _replicas(value: Object, path: str) -> PlacementGroup:

@@ -9,7 +9,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from nri_policy.cluster.objects.document import CPU, Amounts, DocumentError, Wire, convert, join
-from nri_policy.cluster.objects.metadata import Identity
+from nri_policy.cluster.objects.metadata import ObjectIdentity
 from nri_policy.foundation.units import BILLIONTHS, parse_exact
 from nri_policy.nrt.numaplacement import VECTOR
 
@@ -110,7 +110,7 @@ class _Zone(Struct):
 
 
 class _Object(Struct):
-    metadata: Identity
+    metadata: ObjectIdentity
     zones: list[_Zone] | None = None
     topologyPolicies: list[str] | None = None  # noqa: N815 - as documents have it
     attributes: list[_Attribute] | None = None
