@@ -179,6 +179,14 @@ def test_the_rooms_of_a_package_know_those_below(
         assert found - rooms.keys() == {"__init__"}, "each module of the engine has a row"
 
 
+@pytest.mark.parametrize("package", ["cluster", "cluster/engine", "engine"])
+def test_each_room_says_what_it_owns_and_what_it_must_not_know(package: str) -> None:
+    for init in (ROOT / package).glob("*/__init__.py"):
+        text = " ".join((ast.get_docstring(ast.parse(init.read_text())) or "").split())
+        assert "Owns " in text, init
+        assert "must not " in text, init
+
+
 def test_who_reads_the_node_reads_a_view() -> None:
     """The engine's state is for the engine and for `node`, which makes views of it."""
     for path in ROOT.rglob("*.py"):
