@@ -92,7 +92,7 @@ def _text_errors() -> Iterator[None]:
 
 
 def cluster_of(snapshot: ClusterSnapshot) -> Cluster:
-    """Return the nodes of *snapshot* and their reports, but for those not to be trusted."""
+    """Return the nodes of *snapshot* and their reports, without stale reports."""
     cluster = Cluster(snapshot.nodes, snapshot.zones)
     for name in snapshot.stale:
         cluster.remove_zones(name, stale=True)
@@ -102,9 +102,9 @@ def cluster_of(snapshot: ClusterSnapshot) -> Cluster:
 def engine_of(
     snapshot: ClusterSnapshot, settings: ClusterSettings, cluster: Cluster | None = None
 ) -> Engine:
-    """Return an engine that has been told of all that is in *snapshot*.
+    """Return an engine with the pods and groups of *snapshot*.
 
-    It reads *cluster*, which is `cluster_of` it, where nodes are to change.
+    Pass *cluster*, made by `cluster_of`, to change nodes later.
     """
     view = (cluster or cluster_of(snapshot)).view
     settings = with_topologies(settings, snapshot.topologies)

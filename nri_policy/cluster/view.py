@@ -1,7 +1,7 @@
 """The nodes of a cluster and what they report of their zones: held once, and read by all.
 
-Only `Cluster` changes them, one event at a time. It changes what it holds first. Then it tells its
-followers, in the order in which they came. So between two events all tables show the same moment.
+Only `Cluster` changes them, one event at a time. It updates its own tables first, then
+its followers in their order of arrival: between two events all tables show the same moment.
 """
 
 from __future__ import annotations
@@ -56,7 +56,7 @@ class Cluster:
             if each.labels.get(HOSTNAME) != each.name:  # few
                 self._add_hostname(each)
         self._zones = {each.node: each for each in zones}
-        self._stale: dict[str, None] = {}  # a set, whose keys are shown as one that is read only
+        self._stale: dict[str, None] = {}  # its keys serve as a read-only set
         self.view = ClusterView(
             MappingProxyType(self._nodes),
             MappingProxyType(self._zones),

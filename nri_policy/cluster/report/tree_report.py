@@ -1,4 +1,4 @@
-"""The tree of a topology as a document: what each domain has, what is used, who is there."""
+"""The tree of a topology as a document: amounts, usage and groups of each domain."""
 
 from __future__ import annotations
 
@@ -33,14 +33,14 @@ class Domain(Struct, frozen=True):
 
 
 class LeftOut(Struct, frozen=True):
-    """Nodes that take no part, for one reason."""
+    """Nodes outside the tree for one reason."""
 
     reason: str
     nodes: list[str]
 
 
 class TreeReport(Struct, frozen=True, rename="camel"):
-    """A topology; its domains by path, those of a level after the one that they are in."""
+    """A topology; its domains sorted by path: each domain before its parts."""
 
     topology: str
     levels: list[str]

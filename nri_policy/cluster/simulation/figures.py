@@ -17,7 +17,7 @@ POINTS = 200  # of a time line
 
 
 class KindFigures(Struct, frozen=True, rename="camel"):
-    """The jobs of one kind; waits in seconds, of those that were placed: None where none was."""
+    """The jobs of one kind; waits of placed jobs in seconds, None if none was placed."""
 
     kind: str
     jobs: int

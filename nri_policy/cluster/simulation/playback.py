@@ -62,17 +62,17 @@ class GroupState(Struct, frozen=True):
 
 
 class Played(Struct, frozen=True):
-    """A step that was played: what there is after it, and what was not as expected."""
+    """A step that was played: the groups after it, and where they differ from expectations."""
 
     step: SimulationStep
     groups: list[GroupState]
     problems: list[str]
     at: float = 0.0  # seconds
-    notes: list[str] = []  # what of groups that were applied does not decide where they go
+    notes: list[str] = []  # fields of applied groups that do not affect their places
 
 
 class SimulationReport(Struct, frozen=True):
-    """A simulation: what came of all groups, and its steps."""
+    """The figures and the steps of a simulation."""
 
     figures: Figures
     steps: list[Played]
@@ -82,9 +82,9 @@ class Simulation:
     """A cluster in which steps are played."""
 
     def __init__(self, engine: Engine, cluster: Cluster, classes: PriorityClasses) -> None:
-        """Go on from what *engine* has been told; it reads *cluster*.
+        """Continue from the state of *engine*, which reads *cluster*.
 
-        Priorities are by *classes*, which take in those that steps apply.
+        Priorities follow *classes*; steps may add classes.
         """
         self._classes = classes
         self._engine = engine
@@ -93,13 +93,13 @@ class Simulation:
         self._waiting = WaitingGroups(engine, GroupTable())
         self._now = 0.0
         self._failed: dict[str, float] = {}  # node -> when
-        self._gone: set[str] | None = None  # those for which groups were last looked through
-        self._look = inf  # when to see next for whom hosts are set aside
+        self._gone: set[str] | None = None  # failed nodes at the last check of groups
+        self._look = inf  # when to compute reserved hosts next
         self._groups: dict[Key, PlacementGroup] = {  # by age
             key: each for key, each in engine.groups.items() if each.status.state != "Finished"
         }
         self._runs: dict[Key, float] = {}  # for how many seconds those run that end by themselves
-        self._events: list[tuple[float, int, Key | None]] = []  # when, and who ends then
+        self._events: list[tuple[float, int, Key | None]] = []  # when, and the group that ends then
         self._ending: dict[Key, int] = {}  # the number of the event
         self._number = 0
         self._most = 0.0  # the largest share of a resource that was in use
@@ -186,7 +186,7 @@ class Simulation:
         self.end()
 
     def end(self) -> None:
-        """Have all happen that is still to come."""
+        """Play all events that are left."""
         while self._events:
             self._advance(self._events[0][0])
 
@@ -235,7 +235,7 @@ class Simulation:
         heapq.heappush(self._events, (at, self._number, ending))
 
     def _advance(self, until: float) -> None:
-        """Have all happen that is due until then."""
+        """Play the events that are due until then."""
         while self._events and self._events[0][0] <= until:
             self._now = self._events[0][0]
             while self._events and self._events[0][0] <= self._now:
@@ -287,7 +287,7 @@ class Simulation:
             for each in group.pod_sets
         )
         scaled = msgspec.structs.replace(group, pod_sets=pod_sets)
-        units(scaled)  # refuses what is no whole number of slices
+        units(scaled)  # refuses pods that fill no whole slices
         self._groups[key] = scaled
         if not group.status.assignments:
             self._waiting.queue.note_edit(key)
@@ -529,7 +529,7 @@ def _first(given: Assignment, count: int | None) -> Assignment:
 
 
 def _differences(expected: Expected, found: GroupState) -> list[str]:
-    """Return what of a group is not as expected."""
+    """Return the differences between a group and its expected state."""
     problems = []
     if expected.state not in (None, found.state):
         problems.append(f"{found.name} is {found.state}, not {expected.state}")

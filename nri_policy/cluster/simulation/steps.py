@@ -15,7 +15,7 @@ _ACTIONS = ("apply", "delete", "scale", "fail", "recover", "advance", "expect")
 
 
 class Expected(Struct, forbid_unknown_fields=True, omit_defaults=True):
-    """What a group is to be like; what is not named may be anything."""
+    """The expected state of a group; fields without a value match anything."""
 
     state: State | None = None
     message: str | None = None  # a part of it
@@ -25,7 +25,7 @@ class Expected(Struct, forbid_unknown_fields=True, omit_defaults=True):
 class SimulationStep(
     Struct, forbid_unknown_fields=True, omit_defaults=True, rename={"runs": "for"}
 ):
-    """One step: exactly one of these, and when."""
+    """One step: its time, and exactly one action."""
 
     at: str | None = None  # since the start; a step without it comes at once
     runs: str | None = None  # for how long groups run that are applied

@@ -136,7 +136,7 @@ def _label(level: str) -> str:
 
 
 def _places(levels: Mapping[str, int]) -> Iterator[tuple[str, ...]]:
-    """Yield the values of each host, whose order is that of their numbers."""
+    """Yield the values of each host, ordered by host number."""
     names = [each.rpartition("/")[2] for each in levels]
     widths = [len(str(count)) for count in levels.values()]
     for numbers in product(*(range(1, count + 1) for count in levels.values())):

@@ -23,7 +23,7 @@ class Zone(Struct, frozen=True):
     """One zone; *parent* is the name of another one, or empty.
 
     *free* and *total* are what is available and allocatable, exact: in billionths, and negative
-    where the object has it so. `available` is in the units of all other amounts.
+    where the object has it so. `available` is in milli-CPU, bytes and counts, as other amounts.
     """
 
     name: str
