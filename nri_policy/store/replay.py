@@ -138,8 +138,9 @@ class AlternativeReplay:
             self._engine = Engine(
                 self._machine or layout.machine, self._settings or layout.settings
             )
-        if picture.equipment not in {None, view_of(self._engine).equipment}:
-            self._handle(Equipped(equipment=picture.equipment))
+        equipment = picture.equipment
+        if equipment is not None and equipment != view_of(self._engine).equipment:
+            self._handle(Equipped(equipment=equipment))
         # a room is made again for its first tenant
         containers = {each.id: each for each in picture.containers if not each.stands_in}
         for gone in [each for each in view_of(self._engine).placed if each not in containers]:
