@@ -16,6 +16,7 @@ from typing import Protocol
 
 from msgspec.structs import replace
 
+from nri_policy.audit.cgroup import ContainerCgroups
 from nri_policy.audit.deviations import (
     CpusetState,
     Deviation,
@@ -25,7 +26,7 @@ from nri_policy.audit.deviations import (
     compare,
 )
 from nri_policy.audit.first_process import FirstProcess
-from nri_policy.audit.orphans import OrphanFinder, OrphanSource, ProcessReader
+from nri_policy.audit.orphans import OrphanFinder, OrphanSource
 from nri_policy.audit.result import AuditResult, Drift, document
 from nri_policy.foundation.clock import SYSTEM_CLOCK, Clock
 from nri_policy.foundation.cpuset import EMPTY, CPUSet
@@ -63,31 +64,6 @@ class AuditSource(OrphanSource, Protocol):
         """Send the runtime the updates of these containers again."""
 
 
-class CgroupReader(ProcessReader, Protocol):
-    """How the auditor reads the kernel's side: `cgroup.Cgroups`."""
-
-    def observe(
-        self, container_id: str, cgroup: str, *, turn: int, watched: Iterable[int] = ()
-    ) -> KernelState | None:
-        """Return what the kernel says about a container; None if it does not run."""
-        ...
-
-    def limits(self, cgroup: str, names: Iterable[str]) -> Mapping[str, str]:
-        """Return the content of those I/O files of a cgroup that exist."""
-        ...
-
-    def first_process(self, cgroup: str) -> FirstProcess | None:
-        """Return the attributes of the oldest process of a cgroup; None if none is visible."""
-        ...
-
-    def outside(self, folders: Iterable[str]) -> Mapping[str, CPUSet]:
-        """Return the top cgroups that have no pod of these *folders*, and their CPUs."""
-        ...
-
-    def keep_only(self, container_ids: Iterable[str]) -> None:
-        """Forget all other containers."""
-
-
 @dataclass(slots=True)
 class _Check:
     """The findings of a check so far."""
@@ -107,7 +83,7 @@ class Auditor:
     def __init__(
         self,
         source: AuditSource,
-        reader: CgroupReader,
+        reader: ContainerCgroups,
         *,
         drifted: Callable[[Drift], None] = lambda _: None,
         clock: Clock = SYSTEM_CLOCK,

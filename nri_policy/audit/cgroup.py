@@ -17,7 +17,7 @@ import os
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TypeVar
+from typing import Protocol, TypeVar
 
 from msgspec import Struct
 from msgspec.structs import replace
@@ -26,8 +26,8 @@ from nri_policy.audit.cpu_use import CpuUse
 from nri_policy.audit.deviations import CpusetState, KernelState
 from nri_policy.audit.first_process import FirstProcess, has_same_pids, io_priority_of, process_of
 from nri_policy.delivery.cpuset_files import Change, Confined, CpusetFiles
+from nri_policy.delivery.host_cgroups import HostCgroups, Limited
 from nri_policy.delivery.partition_files import PARTITION, CgroupTree, FolderTree, Settled, settle
-from nri_policy.delivery.pod_quotas import Limited
 from nri_policy.engine.state.partitions import Partition
 from nri_policy.engine.state.quota import NO_QUOTA
 from nri_policy.foundation.cpuset import EMPTY, CPUSet
@@ -131,6 +131,47 @@ def settle_partitions(
     done = settle(tree, {path: wanted[each] for path, each in names.items()}, above, others)
     outcomes = {names[path]: done.outcomes[path] for path in done.outcomes.keys() & names}
     return replace(done, outcomes=outcomes)
+
+
+class ContainerCgroups(HostCgroups, Protocol):
+    """The cgroups of a host's containers, and their processes; simulated by `simulation`."""
+
+    def observe(
+        self, container_id: str, cgroup: str, *, turn: int, watched: Iterable[int] = ()
+    ) -> KernelState | None:
+        """Return what the kernel says about a container; None if it does not run."""
+        ...
+
+    def limits(self, cgroup: str, names: Iterable[str]) -> Mapping[str, str]:
+        """Return the content of those I/O files of a cgroup that exist."""
+        ...
+
+    def first_process(self, cgroup: str) -> FirstProcess | None:
+        """Return the attributes of the oldest process of a cgroup; None if none is visible."""
+        ...
+
+    def has_process(self, pid: int) -> bool:
+        """Return whether a process exists."""
+        ...
+
+    def find_populated(self, folder: str) -> Mapping[str, Collection[int]]:
+        """Return the cgroups below a pod's that have threads, with these, by name."""
+        ...
+
+    def outside(self, folders: Iterable[str]) -> Mapping[str, CPUSet]:
+        """Return the top cgroups that have no pod of these *folders*, and their CPUs."""
+        ...
+
+    def keep_only(self, container_ids: Iterable[str]) -> None:
+        """Forget all other containers."""
+
+    def cpu_seconds(self, cgroups: Iterable[str]) -> Mapping[str, float]:
+        """Return the CPU time of those of *cgroups* that exist here; for any thread."""
+        ...
+
+    def cpu_use(self, cgroups: Iterable[str]) -> Mapping[str, CpuUse]:
+        """Return the kernel's counters of those of *cgroups* that exist here; for any thread."""
+        ...
 
 
 class Cgroups:

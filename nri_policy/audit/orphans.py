@@ -24,6 +24,7 @@ from typing import Protocol
 
 from msgspec import Struct
 
+from nri_policy.audit.cgroup import ContainerCgroups
 from nri_policy.foundation.clock import SYSTEM_CLOCK, Clock
 
 log = logging.getLogger(__name__)
@@ -73,22 +74,6 @@ class OrphanSource(Protocol):
         """Register again, because unknown containers run in *cgroups*."""
 
 
-class ProcessReader(Protocol):
-    """How processes are found: `cgroup.Cgroups`."""
-
-    def processes(self, cgroup: str) -> Collection[int]:
-        """Return the threads in a cgroup; 0 stands for threads that are not visible from here."""
-        ...
-
-    def has_process(self, pid: int) -> bool:
-        """Return whether a process exists."""
-        ...
-
-    def find_populated(self, folder: str) -> Mapping[str, Collection[int]]:
-        """Return the cgroups below a pod's that have threads, with these, by name."""
-        ...
-
-
 class _Orphans(Struct, frozen=True, kw_only=True):
     ended: Collection[str]  # container ids
     given_up: Collection[str]  # container ids
@@ -102,7 +87,7 @@ class OrphanFinder:
     def __init__(
         self,
         source: OrphanSource,
-        reader: ProcessReader,
+        reader: ContainerCgroups,
         *,
         clock: Clock = SYSTEM_CLOCK,
     ) -> None:

@@ -9,20 +9,20 @@ from __future__ import annotations
 import asyncio
 import logging
 import sys
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Iterator, Mapping
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping
 from contextlib import asynccontextmanager
 from functools import cached_property
 from importlib import import_module
 from importlib.metadata import version
 from pathlib import Path
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING
 
 from msgspec import Struct, field
 from msgspec.structs import replace
 
-from nri_policy.audit.auditor import Auditor, CgroupReader
-from nri_policy.audit.cgroup import Cgroups
-from nri_policy.audit.cpu_use import CpuUse, CpuUseSamples
+from nri_policy.audit.auditor import Auditor
+from nri_policy.audit.cgroup import Cgroups, ContainerCgroups
+from nri_policy.audit.cpu_use import CpuUseSamples
 from nri_policy.audit.deviations import DeviationKind
 from nri_policy.audit.node_source import NodeSource
 from nri_policy.audit.result import Drift
@@ -37,7 +37,7 @@ from nri_policy.daemon.rivals import Rivals
 from nri_policy.daemon.status import Status
 from nri_policy.daemon.tuner_link import Ask, TunerLink, no_tuner
 from nri_policy.delivery.executor import Executor, Observers
-from nri_policy.delivery.overlaps import Cpusets, Overlaps
+from nri_policy.delivery.overlaps import Overlaps
 from nri_policy.dra.cdi import FOLDER, CDIFiles
 from nri_policy.engine.engine import Engine
 from nri_policy.engine.event import Event
@@ -65,7 +65,7 @@ from nri_policy.plugin.exposure import Exposure
 from nri_policy.plugin.findings import Findings
 from nri_policy.plugin.link import RuntimeLink
 from nri_policy.plugin.plugin import PolicyPlugin
-from nri_policy.plugin.sources import HostCgroups, Sources
+from nri_policy.plugin.sources import Sources
 from nri_policy.settings import OnExit, ReloadResult, Settings
 from nri_policy.store.errors import StoreError
 from nri_policy.store.store import Store
@@ -79,18 +79,6 @@ log = logging.getLogger(__name__)
 
 IDENTITY = PluginIdentity(name="nri-policy", index="90")
 LEAVING = 10.0  # seconds, at most, for the last updates to the runtime
-
-
-class ContainerCgroups(CgroupReader, HostCgroups, Cpusets, Protocol):
-    """The cgroups of a host's containers."""
-
-    def cpu_seconds(self, cgroups: Iterable[str]) -> Mapping[str, float]:
-        """Return the CPU time of those of *cgroups* that exist here; for any thread."""
-        ...
-
-    def cpu_use(self, cgroups: Iterable[str]) -> Mapping[str, CpuUse]:
-        """Return the kernel's counters of those of *cgroups* that exist here; for any thread."""
-        ...
 
 
 class Environment(Struct, frozen=True, kw_only=True):

@@ -4,9 +4,9 @@ Others import from these modules:
 
 | module | what it has |
 |---|---|
-| `cpuset_checks` | what cgroups have, and writing what cannot wait |
 | `cpuset_files` | writes the CPUs of cgroups, those of version 1 with what is below them |
 | `executor` | does what the machine says, with files, systemd and the runtime |
+| `host_cgroups` | what the cgroups of a host must do for it |
 | `inputs` | what the machine takes in, and what it says |
 | `overlaps` | finds containers on CPUs that are another's own, however they came there |
 | `partition_files` | writes the partitions of cgroups, in the order that the kernel needs |
@@ -17,5 +17,6 @@ Others import from these modules:
 `machine` has what is to be done next, as a pure function of what has happened. Its parts: `table`
 has the records, `occupancy` which CPUs are still in use, `pod_quota_records` the records of pods,
 `partition_records` which container is a kernel partition, `overlap_times` when all cpusets are
-looked at, and `schedule` when each action is due.
+looked at, and `schedule` when each action is due. `cpuset_checks` compares what cgroups have with
+what is due.
 """

@@ -2,36 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
-from typing import Protocol
+from collections.abc import Mapping, Sequence
 
 from msgspec import Struct
 
-from nri_policy.delivery.cpuset_files import Change, Confined
+from nri_policy.delivery.cpuset_files import Change
+from nri_policy.delivery.host_cgroups import HostCgroups
 from nri_policy.delivery.record import cpuset_of
 from nri_policy.engine.grant import Placement
 from nri_policy.foundation.cpuset import EMPTY, CPUSet
 from nri_policy.workload.pod import Resources
-
-
-class CgroupFiles(Protocol):
-    """The containers' cgroups, by the runtime's names: `audit.cgroup.Cgroups`."""
-
-    def confine(self, wanted: Mapping[str, CPUSet], change: Change) -> Mapping[str, Confined]:
-        """Change the CPUs of cgroups; return the result of each."""
-        ...
-
-    def resources(self, cgroup: str) -> Resources | None:
-        """Return the resources of a cgroup; None if it is not here."""
-        ...
-
-    def processes(self, cgroup: str) -> Collection[int]:
-        """Return the threads in a cgroup; 0 stands for those that cannot be seen from here."""
-        ...
-
-    def kept_by_systemd(self, cgroup: str) -> bool:
-        """Return whether systemd writes the cpuset of a cgroup again."""
-        ...
 
 
 class CpusetCheck(Struct, kw_only=True):
@@ -67,7 +47,7 @@ class CpusetCheck(Struct, kw_only=True):
 
 
 def enforce(
-    cgroups: CgroupFiles,
+    cgroups: HostCgroups,
     paths: Mapping[str, str],
     checks: Sequence[CpusetCheck],
     taken: CPUSet,
@@ -109,7 +89,7 @@ def gaining(checks: Sequence[CpusetCheck]) -> Sequence[CpusetCheck]:
 
 
 def _confine(
-    cgroups: CgroupFiles,
+    cgroups: HostCgroups,
     paths: Mapping[str, str],
     checks: Sequence[CpusetCheck],
     change: Change,

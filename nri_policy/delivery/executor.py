@@ -30,9 +30,10 @@ from typing import Any, NoReturn, Protocol, TypeVar
 
 from msgspec import Struct
 
-from nri_policy.delivery.cpuset_checks import CgroupFiles, CpusetCheck, enforce
+from nri_policy.delivery.cpuset_checks import CpusetCheck, enforce
 from nri_policy.delivery.cpuset_files import Change
 from nri_policy.delivery.desired import NodeDecisions
+from nri_policy.delivery.host_cgroups import HostCgroups
 from nri_policy.delivery.inputs import (
     Action,
     ActionBegan,
@@ -196,7 +197,7 @@ class Executor:
     def __init__(
         self,
         node: Node,
-        cgroups: CgroupFiles | None,
+        cgroups: HostCgroups | None,
         scopes: Scopes | None = None,
         *,
         clock: Clock = SYSTEM_CLOCK,
@@ -478,7 +479,7 @@ class Executor:
         if placed.grant.own and self._can_be_undone(self._cgroups, placed):
             await self._look_in_time(placed, (), undone=True)
 
-    def _can_be_undone(self, cgroups: CgroupFiles, placed: Placed) -> bool:
+    def _can_be_undone(self, cgroups: HostCgroups, placed: Placed) -> bool:
         """Whether systemd may have undone what was written for a container (nri.md §3.7a 7)."""
         return bool(self.state.volatile) and cgroups.kept_by_systemd(placed.container.cgroup)
 
@@ -508,7 +509,7 @@ class Executor:
             self.apply(Checked(checks=checks, now=self.clock.now()))
         return checks
 
-    async def _enforce(self, cgroups: CgroupFiles, checks: Sequence[CpusetCheck]) -> None:
+    async def _enforce(self, cgroups: HostCgroups, checks: Sequence[CpusetCheck]) -> None:
         lost = {each.container_id: each.placement.cpus for each in checks if each.lost}
         self.state.apply(BatchBegan(giving=lost))
         paths = self._paths(each.container_id for each in checks)

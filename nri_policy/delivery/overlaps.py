@@ -15,13 +15,13 @@ from __future__ import annotations
 import asyncio
 import errno
 import logging
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
-from typing import Protocol
 
 from msgspec import Struct
 
 from nri_policy.delivery.executor import Executor
+from nri_policy.delivery.host_cgroups import HostCgroups
 from nri_policy.delivery.inputs import CpusetsTouched
 from nri_policy.engine.state.partitions import asks_for_partition
 from nri_policy.foundation.cpuset import EMPTY, CPUSet
@@ -39,23 +39,6 @@ _REMEDIES = {
 }
 
 
-class Cpusets(Protocol):
-    """The containers' cpusets: `audit.cgroup.Cgroups`."""
-
-    def cpusets(self, cgroups: Iterable[str]) -> Mapping[str, CPUSet]:
-        """Return the CPUs of those cgroups that are here, by the runtime's names."""
-        ...
-
-    def cpuset_files(
-        self, cgroups: Iterable[str], partitions: Iterable[str]
-    ) -> Collection[str] | None:
-        """Return the files with their cpusets, whether or not these exist; None without files.
-
-        For *partitions*, also the files that show whether a partition is valid.
-        """
-        ...
-
-
 class _ContainerCPUs(Struct, frozen=True, kw_only=True):
     """The CPUs that a container must be on."""
 
@@ -68,7 +51,7 @@ class _ContainerCPUs(Struct, frozen=True, kw_only=True):
 class Overlaps:
     """Looks at the cpusets of one engine's containers."""
 
-    def __init__(self, node: Node, executor: Executor, cpusets: Cpusets) -> None:
+    def __init__(self, node: Node, executor: Executor, cpusets: HostCgroups) -> None:
         self._node = node
         self._executor = executor
         self._cpusets = cpusets

@@ -10,13 +10,12 @@ from __future__ import annotations
 import asyncio
 import logging
 import math
-from collections.abc import Collection, Iterable, Mapping
-from typing import Protocol
+from collections.abc import Collection, Iterable
 
 from nri_policy.delivery.executor import Executor
+from nri_policy.delivery.host_cgroups import HostCgroups
 from nri_policy.delivery.inputs import CpusetsTouched, PartitionsSettled
-from nri_policy.delivery.partition_files import Settled
-from nri_policy.engine.state.partitions import Partition, asks_for_partition
+from nri_policy.engine.state.partitions import asks_for_partition
 from nri_policy.foundation.cpuset import CPUSet
 from nri_policy.node import Node
 
@@ -25,26 +24,10 @@ log = logging.getLogger(__name__)
 PERIOD = 30.0  # seconds between looks while nothing changes
 
 
-class PartitionFiles(Protocol):
-    """The cgroups of containers: `audit.cgroup.Cgroups`."""
-
-    def partition(
-        self,
-        wanted: Mapping[str, Partition | None],
-        above: Collection[str] | None,
-        kept: Mapping[str, CPUSet],
-    ) -> Settled:
-        """Make cgroups the partitions wanted, or none, by the runtime's names; for any thread.
-
-        *kept*: CPUs of other partitions.
-        """
-        ...
-
-
 class Partitions:
     """The partitions of one runtime's containers."""
 
-    def __init__(self, node: Node, executor: Executor, files: PartitionFiles | None) -> None:
+    def __init__(self, node: Node, executor: Executor, files: HostCgroups | None) -> None:
         """Write *files*, if there are any."""
         self._node = node
         self._executor = executor

@@ -14,12 +14,10 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Collection, Iterable, Mapping
-from typing import Protocol
-
-from msgspec import Struct
+from collections.abc import Collection, Iterable
 
 from nri_policy.delivery.executor import Executor
+from nri_policy.delivery.host_cgroups import HostCgroups, Limited
 from nri_policy.delivery.inputs import PodGone, PodsChanged, QuotaWritten
 from nri_policy.delivery.record import LIVING
 from nri_policy.engine.state.quota import NO_QUOTA
@@ -33,28 +31,10 @@ log = logging.getLogger(__name__)
 MAX_WAIT = 0.2  # seconds that a start waits for files
 
 
-class Limited(Struct, frozen=True, kw_only=True):
-    """What became of one cgroup's quota."""
-
-    before: int  # µs a period, NO_QUOTA for none
-    error: str = ""  # why the quota could not be written
-
-
-class QuotaFiles(Protocol):
-    """The pods' cgroups: `audit.cgroup.Cgroups`."""
-
-    def limit(self, wanted: Mapping[str, int]) -> Mapping[str, Limited]:
-        """Take the quota from cgroups, or give one to those that have none; of those found here.
-
-        *wanted* has them by the runtime's name: µs a period, or NO_QUOTA.
-        """
-        ...
-
-
 class PodQuotas:
     """The quotas of the pods of one runtime."""
 
-    def __init__(self, node: Node, executor: Executor, files: QuotaFiles | None) -> None:
+    def __init__(self, node: Node, executor: Executor, files: HostCgroups | None) -> None:
         """Write *files*, if there are any."""
         self._node = node
         self._executor = executor

@@ -3,22 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Iterable, Mapping
-from typing import Protocol
 
 from msgspec import Struct
 
 from nri_policy.classes import Equipment
-from nri_policy.delivery.cpuset_checks import CgroupFiles
-from nri_policy.delivery.partitions import PartitionFiles
-from nri_policy.delivery.pod_quotas import QuotaFiles
+from nri_policy.delivery.host_cgroups import HostCgroups
 from nri_policy.engine.event import StoredGrant
 from nri_policy.hardware.locality import Locator
 from nri_policy.node import Placed
 from nri_policy.plugin.pods import AssignmentSource, ClaimedDeviceSource, PodObjectSource
-
-
-class HostCgroups(CgroupFiles, PartitionFiles, QuotaFiles, Protocol):
-    """The cgroups of containers and pods: `audit.cgroup.Cgroups`."""
 
 
 async def _wait_for_none(placed: Placed) -> None:

@@ -11,8 +11,8 @@ from nri_policy.audit.cpu_use import CpuUse
 from nri_policy.audit.deviations import CpusetState, KernelState
 from nri_policy.audit.first_process import FirstProcess
 from nri_policy.delivery.cpuset_files import Change, Confined
+from nri_policy.delivery.host_cgroups import Limited
 from nri_policy.delivery.partition_files import Settled
-from nri_policy.delivery.pod_quotas import Limited
 from nri_policy.engine.state.partitions import Partition
 from nri_policy.foundation.cpuset import CPUSet
 from nri_policy.plugin.convert import resources_of

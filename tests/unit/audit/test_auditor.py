@@ -4,6 +4,7 @@ import asyncio
 import logging
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field
+from typing import cast
 
 import pytest
 from msgspec.structs import replace
@@ -16,6 +17,7 @@ from nri_policy.audit.auditor import (
     PERIOD,
     Auditor,
 )
+from nri_policy.audit.cgroup import ContainerCgroups
 from nri_policy.audit.deviations import CpusetState, KernelState, Target
 from nri_policy.audit.first_process import FirstProcess
 from nri_policy.audit.orphans import KnownContainers
@@ -62,7 +64,10 @@ class Node:
     time: float = 1000.0
 
     def __post_init__(self) -> None:
-        self.auditor = Auditor(self, self, clock=Clock(date=lambda: self.time, sleep=self.sleep))
+        self.auditor = self.audited(Clock(date=lambda: self.time, sleep=self.sleep))
+
+    def audited(self, clock: Clock) -> Auditor:
+        return Auditor(self, cast("ContainerCgroups", self), clock=clock)
 
     def limits(self, cgroup: str, names: Iterable[str]) -> dict[str, str]:
         there = self.files.get(cgroup, {})
@@ -189,7 +194,7 @@ async def test_what_was_decided_anew_meanwhile_is_no_drift() -> None:
         del seconds
         node.containers["id1"] = replace(node.containers["id1"], cpus=CPUSet([5]))
 
-    node.auditor = Auditor(node, node, clock=Clock(sleep=sleep))
+    node.auditor = node.audited(Clock(sleep=sleep))
     await node.auditor.round()
     assert node.drifts() == []
     assert node.auditor.report.changing == ("default/pod1/main",)
@@ -350,7 +355,7 @@ async def test_rounds_come_with_time_and_when_hastened() -> None:
         periods.put_nowait(over)
         await over.wait()
 
-    node.auditor = Auditor(node, node, clock=Clock(sleep=sleep))
+    node.auditor = node.audited(Clock(sleep=sleep))
     running = asyncio.create_task(node.auditor.run())
     (await periods.get()).set()
     await periods.get()
@@ -370,7 +375,7 @@ async def test_a_round_that_fails_is_not_the_last(caplog: pytest.LogCaptureFixtu
             raise OSError("no")
 
     node = Broken()
-    node.auditor = Auditor(node, node, clock=Clock(sleep=lambda _: asyncio.sleep(0)))
+    node.auditor = node.audited(Clock(sleep=lambda _: asyncio.sleep(0)))
     running = asyncio.create_task(node.auditor.run())
     await asked.get()
     await asked.get()

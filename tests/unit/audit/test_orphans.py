@@ -5,10 +5,11 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import cast
 
 import pytest
 
-from nri_policy.audit.cgroup import Cgroups
+from nri_policy.audit.cgroup import Cgroups, ContainerCgroups
 from nri_policy.audit.orphans import MAX_CREATION, KnownContainer, KnownContainers, OrphanFinder
 from nri_policy.foundation.clock import Clock
 from tests.unit.audit.host import Root
@@ -75,7 +76,8 @@ class Node:
             self.cgroups = self.later
 
     async def after_a_round(self) -> tuple[list[str], list[str]]:
-        self.orphans = OrphanFinder(self, self, clock=Clock(now=lambda: self.now, sleep=self.sleep))
+        clock = Clock(now=lambda: self.now, sleep=self.sleep)
+        self.orphans = OrphanFinder(self, cast("ContainerCgroups", self), clock=clock)
         await self.orphans.round()
         return self.released, self.admitted
 

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
+from typing import cast
 
 from nri_policy.delivery.cpuset_checks import CpusetCheck, enforce
 from nri_policy.delivery.cpuset_files import Change, Confined
+from nri_policy.delivery.host_cgroups import HostCgroups
 from nri_policy.engine.grant import Placement
 from nri_policy.foundation.cpuset import EMPTY, CPUSet
 from nri_policy.workload.pod import Resources
@@ -53,7 +55,7 @@ def case(cgroup: str, wanted: str, *, own: str = "", lost: bool = False) -> Cpus
 
 def written(files: Files, *cases: CpusetCheck, taken: str) -> list[tuple[str, str]]:
     paths = {each.container_id: each.container_id for each in cases}
-    enforce(files, paths, cases, CPUSet.parse(taken))
+    enforce(cast("HostCgroups", files), paths, cases, CPUSet.parse(taken))
     return files.written
 
 

@@ -8,11 +8,12 @@ import os
 from collections.abc import AsyncIterator, Collection, Iterable, Iterator, Mapping
 from contextlib import asynccontextmanager
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import pytest
 
 from nri_policy.delivery import overlaps
+from nri_policy.delivery.host_cgroups import HostCgroups
 from nri_policy.delivery.inputs import Action, ActionBegan, ActionEnded, CpusetsTouched
 from nri_policy.delivery.machine import DeliveryState
 from nri_policy.delivery.overlaps import PERIOD, RARELY, Overlaps
@@ -56,10 +57,14 @@ class Counting:
         return self.file(f"{cgroup}-partition")
 
 
+def overlaps_of(it: Served, cpusets: Counting) -> Overlaps:
+    return Overlaps(it.daemon.node, it.daemon.executor, cast("HostCgroups", cpusets))
+
+
 async def test_nobody_is_looked_at_while_nobody_has_cpus_of_its_own(tmp_path: Path) -> None:
     async with served(tmp_path, cgroups=SimulatedCgroups) as it:
         counting = Counting({})
-        overlaps = Overlaps(it.daemon.node, it.daemon.executor, counting)
+        overlaps = overlaps_of(it, counting)
         await it.start(pod("guest"))
         await overlaps.look()
         assert counting.looks == 0
@@ -95,7 +100,7 @@ async def test_what_is_seen_while_others_write_is_looked_at_again_before_it_coun
         land(it.daemon.executor)
         before = len(guest.updated_by)
         stale = Counting({guest.message.linux.cgroups_path: "0-15"})
-        overlaps = Overlaps(it.daemon.node, it.daemon.executor, stale)
+        overlaps = overlaps_of(it, stale)
         async with it.daemon.executor.lock:  # a batch is being written
             looking = asyncio.create_task(overlaps.look())
             await stale.looked.wait()
@@ -185,7 +190,7 @@ async def looking(
     """Watch a container beside another with a CPU of its own."""
     async with served(folder, cgroups=SimulatedCgroups, **spec) as it:
         await it.start(pod("guest"), pod("own", "1"))
-        overlaps = Overlaps(it.daemon.node, it.daemon.executor, cpusets)
+        overlaps = overlaps_of(it, cpusets)
         with overlaps.watching():
             yield it, overlaps
 

@@ -10,8 +10,8 @@ import pytest
 from msgspec.structs import replace
 
 from nri_policy.delivery import pod_quota_records, pod_quotas
+from nri_policy.delivery.host_cgroups import Limited
 from nri_policy.delivery.inputs import Action, PodsChanged
-from nri_policy.delivery.pod_quotas import Limited
 from nri_policy.delivery.schedule import Schedule
 from nri_policy.engine.state.quota import NO_QUOTA
 from nri_policy.manifests.resources import Amounts, ResourceChange

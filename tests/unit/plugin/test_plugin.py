@@ -13,6 +13,7 @@ from google.protobuf.message_factory import GetMessageClass
 
 from nri_policy.delivery import executor
 from nri_policy.delivery.executor import Executor
+from nri_policy.delivery.host_cgroups import HostCgroups
 from nri_policy.engine.engine import Engine
 from nri_policy.engine.event import kind
 from nri_policy.foundation.clock import Clock
@@ -28,7 +29,7 @@ from nri_policy.plugin.decisions import log_decision
 from nri_policy.plugin.exposure import Exposure
 from nri_policy.plugin.link import RuntimeLink
 from nri_policy.plugin.plugin import PolicyPlugin
-from nri_policy.plugin.sources import HostCgroups, Sources
+from nri_policy.plugin.sources import Sources
 from nri_policy.proto import nri_pb2 as pb
 from nri_policy.simulation.cgroups import SimulatedCgroups
 from nri_policy.simulation.embedded import EmbeddedRuntime
