@@ -6,7 +6,7 @@ Owns what each method answers; proto/control.proto.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Callable, Iterable, Mapping
+from collections.abc import AsyncIterator, Callable, Iterable
 from typing import Any
 
 import grpc
@@ -14,6 +14,8 @@ from msgspec import UNSET, UnsetType
 from msgspec.structs import replace
 
 from nri_policy.audit.auditor import Auditor
+from nri_policy.audit.cgroup import ContainerCgroups
+from nri_policy.audit.cpu_use import CpuUseSamples
 from nri_policy.classes import explain_unserved
 from nri_policy.control.container_names import UnknownNameError, find_by_name
 from nri_policy.control.decision_log import DecisionLog, LaggingError, Refusal
@@ -21,6 +23,7 @@ from nri_policy.daemon.hypotheses import Hypotheses
 from nri_policy.daemon.reload import Reloads
 from nri_policy.daemon.status import Status, own_usage
 from nri_policy.daemon.tuner_link import UNANSWERED, TunerLink
+from nri_policy.delivery.executor import Executor
 from nri_policy.engine.event import Reconfigured
 from nri_policy.engine.explanation import DecisionKind
 from nri_policy.engine.grant import Placement
@@ -86,9 +89,9 @@ class Control:
         status: Status,
         what_if: Hypotheses,
         auditor: Auditor,
-        cpu_seconds: Callable[[Iterable[str]], Mapping[str, float]],
-        recent_use: Callable[[Iterable[str]], Mapping[str, RecentUseReport]],
-        partition_error: Callable[[str], str],
+        executor: Executor,
+        cgroups: ContainerCgroups,
+        cpu_use: CpuUseSamples,
         tuner_link: TunerLink,
         reloads: Reloads,
         topology: Topology,
@@ -100,9 +103,9 @@ class Control:
         self._status = status
         self._what_if = what_if
         self._auditor = auditor
-        self._cpu_seconds = cpu_seconds
-        self._recent_use = recent_use
-        self._partition_error = partition_error
+        self._executor = executor
+        self._cgroups = cgroups
+        self._cpu_use = cpu_use
         self._tuner_link = tuner_link
         self._reloads = reloads
         self._topology = topology
@@ -172,10 +175,10 @@ class Control:
         del context
         self._node.catch_up()
         view, causes = self._node.view, self._decision_log.causes
-        cgroups, shown = {}, {}
+        cgroups, shown, delivery = {}, {}, self._executor.state
         for holding in view.holdings():
             container = holding.placed.container
-            failed = self._status.refusal(container.id)
+            failed = delivery.refusal(container.id)
             name = container.full_name
             cgroups[name] = container.cgroup
             shown[name] = container_report(
@@ -183,12 +186,12 @@ class Control:
                 container.state.name.lower(),
                 error=None if failed is None else _not_taken(failed),
                 updated_by=(causes[name],) if name in causes else (),
-                partition_error=self._partition_error(container.id),
+                partition_error=delivery.kernel_partitions.error(container.id),
             )
         for name, reason in self._list_refused(view).items():
             shown.setdefault(name, refusal_report(reason, updated_by=()))
         if request.usage:
-            used = await asyncio.to_thread(self._cpu_seconds, cgroups.values())
+            used = await asyncio.to_thread(self._cgroups.cpu_seconds, cgroups.values())
             for name, cgroup in cgroups.items():
                 shown[name] = replace(shown[name], cpu_seconds=used.get(cgroup))
         return _document(shown)
@@ -417,7 +420,7 @@ class Control:
             placed,
             devices,
             recent=self._find_use(view, placed),
-            partition_error=self._partition_error(placed.container.id),
+            partition_error=self._executor.state.kernel_partitions.error(placed.container.id),
         )
         return replace(report, answer=answer, devices=devices, notes=notes)
 
@@ -425,7 +428,7 @@ class Control:
         """Return what a container used in the last minute, with the neighbours that used most."""
         own = placed.container.cgroup
         names = {each.container.cgroup: each for each in list_neighbours(view, placed)}
-        found = self._recent_use([own, *names])
+        found = self._cpu_use.recent([own, *names])
         if own not in found:
             return UNSET
         neighbours = [

@@ -9,9 +9,8 @@ from collections.abc import Callable, Iterable, Iterator
 from msgspec import Struct
 
 from nri_policy.audit.auditor import Auditor
+from nri_policy.control.decision_log import DecisionLog
 from nri_policy.daemon.reload import log_notices
-from nri_policy.engine.explanation import Explanation
-from nri_policy.engine.grant import Placement
 from nri_policy.node import Node
 from nri_policy.nri.service import PluginService
 from nri_policy.nri.session import Session
@@ -51,19 +50,17 @@ class Status:
         called: PluginService,
         auditor: Auditor,
         findings: Findings,
+        decision_log: DecisionLog,
         *,
         synchronized: asyncio.Event,
-        refusal: Callable[[str], Placement | None],
-        latest: Callable[[], Explanation | None],
         notes: Iterable[str],
         more: Callable[[], Iterable[str]] = tuple,
         rival: Callable[[], str] = str,
     ) -> None:
         """Take the components of the daemon; *called* serves a runtime over gRPC.
 
-        *notes* are permanent, *refusal* returns the placement of a container that the runtime
-        failed to apply, by id; *latest* returns the latest decision about a container, *more* the
-        problems of other parts, *rival* the other daemon that the runtime has.
+        *notes* are permanent, *more* returns the problems of other parts, *rival* the other daemon
+        that the runtime has.
         """
         self._node = node
         self._components = components
@@ -75,8 +72,7 @@ class Status:
         self._more = more
         self.rival = rival
         self.synchronized = synchronized
-        self.refusal = refusal
-        self._latest = latest
+        self._decision_log = decision_log
 
     @property
     def runtime(self) -> str:
@@ -99,7 +95,7 @@ class Status:
                 f"another daemon has the runtime: {rival}" if rival else "waiting for the runtime"
             )
         self._node.catch_up()
-        view, latest = self._node.view, self._latest()
+        view, latest = self._node.view, self._decision_log.latest
         shown = f"{len(view.layout.tree.pools)} pools, {len(view.placed)} containers"
         if latest is not None:
             shown += f"; last decision: {latest.container} {latest.kind.value}"

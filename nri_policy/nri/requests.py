@@ -12,9 +12,11 @@ import math
 from collections.abc import Callable
 from functools import partial
 
+from nri_policy.foundation.clock import Clock
 from nri_policy.nri.connection import SERVICES
 from nri_policy.nri.errors import CallRefused, Code
 from nri_policy.nri.mux import Conn
+from nri_policy.nri.pauses import Pauses
 from nri_policy.nri.service import PluginService, Respond
 from nri_policy.nri.ttrpc import IncomingCall
 
@@ -28,7 +30,7 @@ class Requests:
 
     `finished` is done when no more are to be answered: after `finish`, or once the service is in
     trouble and a new connection may be better. Where the runtime may not call us, it is done unless
-    a request comes within *patience*, in seconds. *came* returns since when a request may have been
+    a request comes within *patience*, in seconds. *pauses* tells since when a request may have been
     here that is read now.
     """
 
@@ -37,17 +39,17 @@ class Requests:
         service: PluginService,
         *,
         last_connection: bool,
-        came: Callable[[float], float],
-        call_later: Callable[[float, Callable[[], None]], Callable[[], None]],
+        pauses: Pauses,
+        clock: Clock,
         patience: Callable[[], float],
     ) -> None:
         self.service = service
         self.finished: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self.unanswered: dict[int, asyncio.Task[None]] = {}  # by stream
         self._last_connection = last_connection
-        self._came = came
+        self._pauses = pauses
         self._finishing = False
-        self._call_later = call_later
+        self._clock = clock
         self._patience = patience
         self._stop_doubting: Callable[[], None] | None = None
 
@@ -64,7 +66,7 @@ class Requests:
         serving = self.service.serve(
             request.method,
             request.payload,
-            came=self._came(received),
+            came=self._pauses.came(received),
             received=received,
             budget=request.timeout_nano / 1e9 or math.inf,
             to=partial(self._answered, request.stream, answer),
@@ -84,7 +86,9 @@ class Requests:
         if trouble is not None and not self._last_connection:
             self._give_up(trouble)
         elif doubt is not None and not self._last_connection and self._stop_doubting is None:
-            self._stop_doubting = self._call_later(self._patience(), partial(self._give_up, doubt))
+            self._stop_doubting = self._clock.call_later(
+                self._patience(), partial(self._give_up, doubt)
+            )
         if self._finishing:
             self.finish()
 

@@ -223,8 +223,8 @@ class Session:
         requests = Requests(
             service,
             last_connection=self._inherited,
-            came=self._pauses.came,
-            call_later=self._clock.call_later,
+            pauses=self._pauses,
+            clock=self._clock,
             patience=lambda: min(self._pause_ends - self._clock.now(), MAX_DOUBT),
         )
         _, channel = await asyncio.get_running_loop().create_unix_connection(
