@@ -107,8 +107,10 @@ def test_a_kubeconfig_that_cannot_be_used_is_named(tmp_path: Path, text: str | N
         ("a: b", "clusters: missing; it is not a kubeconfig, or not complete"),
         (
             (
-                "clusters: [{name: c, cluster: {server: 'https://x', certificate-authority: none}}]\n"
-                "contexts: [{name: c, context: {cluster: c, user: u}}]\nusers: [{name: u, user: {}}]\n"
+                "clusters:\n"
+                "- {name: c, cluster: {server: 'https://x', certificate-authority: none}}\n"
+                "contexts: [{name: c, context: {cluster: c, user: u}}]\n"
+                "users: [{name: u, user: {}}]\n"
                 "current-context: c"
             ),
             "a file that it names: No such file or directory",
