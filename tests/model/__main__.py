@@ -19,7 +19,7 @@ from tests.model.mutants import MUTANTS
 from tests.model.scenes import RELEASES, SCENES
 from tests.model.world import Model, Scene, World
 
-MOST = 65_000  # states of one scene with one release: a million of each release
+MOST = 65_000  # states of one scene with one release: two million of each release
 
 
 @contextmanager

@@ -73,7 +73,8 @@ class Engines:
             (each, held.container.resources, held.container.state, held.request, held.grant)
             for each, held in view.placed.items()
         ]
-        key = repr((placed, view.sent, view.quotas, view.resizing, view.layout.settings))
+        layout = view.layout.settings, view.layout.machine.online
+        key = repr((placed, view.sent, view.quotas, view.resizing, layout))
         if key not in self._numbers:
             self._numbers[key] = len(self.engines)
             self.engines.append(engine)

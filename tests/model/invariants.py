@@ -59,7 +59,7 @@ class Invariants:
 
     def settles(self, world: World) -> tuple[str, Sequence[str]]:
         """Return what does not hold in the end if nothing disturbs any more, and how it comes."""
-        world = replace(world, faults=0, changes=0, settings=0, late=False)
+        world = replace(world, faults=0, changes=0, settings=0, plugs=0, late=False)
         if world.daemon is not None and world.daemon.inputs:
             return "", ()  # what is under way ends in a world that is looked at
         met: list[int] = []

@@ -448,6 +448,8 @@ class Daemon:
                 await self.events.release([self._names[index]], state)
             case "settings":
                 await self.events.reconfigure(settings=arguments[0])
+            case "machine":
+                await self.events.reconfigure(machine=arguments[0])
             case _:
                 action, executor = Action(name), self.executor
                 executor.state.apply(ActionBegan(action))

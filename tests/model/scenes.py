@@ -11,6 +11,7 @@ from tests.model.world import Kind, Scene
 _OWNER = Kind(name="owner", milli=1000, resized=2000)
 _OTHER = Kind(name="other", milli=1000, resized=2000)
 _SHARER = Kind(name="sharer", milli=0)
+_SHRINKING = Kind(name="owner", milli=2000, resized=1000)
 
 _BESIDE = Kind(name="sharer", milli=500, pod="both")  # in the pod of the next
 _OWNER_BESIDE = Kind(name="owner", milli=2000, resized=1000, pod="both")
@@ -20,6 +21,13 @@ _WHERE = (
     Scene(name="an owner comes to a sharer", kinds=(_SHARER, _OWNER), running=1),
     Scene(name="a sharer comes to an owner", kinds=(_OWNER, _SHARER), running=1),
     Scene(name="owner and sharer", kinds=(_SHARER, _OWNER), running=2),
+    Scene(name="an owner that shrinks and a sharer", kinds=(_SHARER, _SHRINKING), running=2),
+    Scene(
+        name="owner and sharer, a CPU comes and goes",
+        kinds=(_SHARER, _OWNER),
+        running=2,
+        plugs=2,
+    ),
     Scene(
         name="an owner comes to a sharer of systemd's",
         kinds=(_SHARER, _OWNER),
@@ -65,10 +73,10 @@ _WHERE = (
         partitions="isolated",
     ),
 )
-# first without a fault, which leads farther, then with one
+# first without a fault, which leads farther, then with more that goes wrong
 SCENES = tuple(
-    replace(each, name=f"{each.name}{text}", faults=faults, changes=3 - faults)
-    for faults, text in enumerate(("", ", a fault"))
+    replace(each, name=f"{each.name}{text}", faults=faults, changes=changes)
+    for faults, changes, text in ((0, 3, ""), (1, 2, ", a fault"), (2, 2, ", two faults"))
     for each in _WHERE
 )
 

@@ -34,6 +34,7 @@ from tests.model.partition_tree import EVERY, Tree, TreeFiles
 from tests.support import nodes
 
 ALL = 0b1111  # the CPUs of the machine: 0 is reserved
+PLUGGED = 0b0010  # the one that goes offline
 NONE = -1  # there is no cgroup, or nothing of the kind
 MOST_STEPS = 1000  # until what is begun has ended
 MOST_INPUTS = 8  # that come to a daemon before what is under way has ended
@@ -115,6 +116,7 @@ class Scene(Struct, frozen=True, kw_only=True):
     faults: int = 0  # that may come, of all kinds
     changes: int = 3  # that the kubelet makes: creations, resizes, ends
     settings: int = 0  # times that the reserved CPU becomes another
+    plugs: int = 0  # times that a CPU goes offline, or comes back: files of cgroup v2 keep it
     partitions: str = "off"  # the setting exclusivePartitions
 
 
@@ -144,6 +146,7 @@ class World(Struct, frozen=True, kw_only=True):
     faults: int = 0
     changes: int = 0
     settings: int = 0
+    plugs: int = 0
     late: bool = False  # a request did not wait any longer for files
     tree: Tree | None = None  # the files of partitions; None: they are not part of the scene
     # of the move that led here alone:
@@ -164,6 +167,7 @@ class World(Struct, frozen=True, kw_only=True):
             self.faults,
             self.changes,
             self.settings,
+            self.plugs,
             self.late,
             None if self.tree is None else self.tree.key,
         )
@@ -181,6 +185,7 @@ class Model:
         configuration = self.release.configuration(registration_timeout=5.0, request_timeout=2.0)
         self.runtime = Runtime.from_request(configuration)
         machine = nodes.machine("package:1 core:4 pu:1")
+        self.machines = [machine.restricted(CPUSETS[ALL & ~PLUGGED]), machine]
         self.reserved = [_settings(each, scene.partitions) for each in ("cpuset:0", "cpuset:3")]
         self.engines = Engines(machine, self.reserved[0])
         self.names = tuple(each.name for each in scene.kinds)
@@ -219,7 +224,13 @@ class Model:
             world = self.finish(self._disconnect(world, "")[1], texts)
         while (after := self.round(world, texts)).key != world.key:
             world = after
-        return replace(world, faults=scene.faults, changes=scene.changes, settings=scene.settings)
+        return replace(
+            world,
+            faults=scene.faults,
+            changes=scene.changes,
+            settings=scene.settings,
+            plugs=scene.plugs,
+        )
 
     def finish(self, world: World, texts: list[str]) -> World:
         """Let everybody go on with what is begun; *texts* get what they do."""
@@ -572,6 +583,11 @@ class Model:
             after = self.step(daemon, ("settings", settings), ("settings", world.settings % 2))
             text = "the reserved CPU is another"
             yield text, replace(world, daemon=after, settings=world.settings - 1)
+        if world.plugs and not daemon.asking and daemon.answer is None and world.connected:
+            on = world.plugs % 2
+            after = self.step(daemon, ("machine", self.machines[on]), ("machine", on))
+            text = "a CPU comes back" if on else "a CPU goes offline"
+            yield text, replace(world, daemon=after, plugs=world.plugs - 1)
         if world.faults:
             yield from self._faults(replace(world, faults=world.faults - 1), daemon)
 
