@@ -99,7 +99,7 @@ def group(
 
 def built(made: list[ClusterNode]) -> Engine:
     engine = Engine(SETTINGS, Cluster(made).view)
-    engine.tree("default")
+    engine.state.tree("default")
     return engine
 
 
@@ -119,21 +119,21 @@ def measured(count: int) -> dict[str, float]:
     made = nodes(count)
     cluster = Cluster(made)
     engine = Engine(SETTINGS, cluster.view)
-    cluster.follow(engine)
-    tree = engine.tree("default")
+    cluster.follow(engine.state)
+    tree = engine.state.tree("default")
     took: dict[str, float] = {}
     for name, request in _GROUPS.items():
         asked = group(256 if request.preferred else 64, request)
         took[f"{name}{_FIRST}"] = timed(partial(engine.place, asked), 9, tree.forget)
         took[f"{name}{_ANOTHER}"] = timed(partial(engine.place, asked), 50)
-    kind = engine.kind(POD)
+    kind = engine.state.kind(POD)
     names = random.Random(1).choices([node.name for node in made], k=1000)
 
     def come_and_go() -> None:
         for number, name in enumerate(names):
-            engine.bind("default", f"pod-{number}", name, kind)
+            engine.state.bind("default", f"pod-{number}", name, kind)
         for number in range(len(names)):
-            engine.remove_pod("default", f"pod-{number}")
+            engine.state.remove_pod("default", f"pod-{number}")
 
     took["a pod starts or ends"] = timed(come_and_go, 9) / 2000
     some = [node for node in made if node.name in set(names[:100])]
@@ -148,13 +148,13 @@ def measured(count: int) -> dict[str, float]:
     required = group(64, PlacementRequest(required="rack"))
 
     def change() -> None:
-        engine.bind("default", "pod", names[0], kind)
-        engine.remove_pod("default", "pod")
+        engine.state.bind("default", "pod", names[0], kind)
+        engine.state.remove_pod("default", "pod")
 
     def change_and_place() -> None:
-        engine.bind("default", "pod", names[0], kind)
+        engine.state.bind("default", "pod", names[0], kind)
         engine.place(required)
-        engine.remove_pod("default", "pod")
+        engine.state.remove_pod("default", "pod")
 
     what = "a pod starts, a group is placed in a rack, the pod ends"
     took[what] = timed(change_and_place, 50)
@@ -257,7 +257,7 @@ def balanced() -> float:
     engine = built(made)
     asked = group(500, PlacementRequest(preferred="rack", algorithm="Balanced"), {"cpu": 1000})
     assert engine.place(asked).state == "Placed"
-    return timed(lambda: engine.place(asked), 9, engine.tree("default").forget)
+    return timed(lambda: engine.place(asked), 9, engine.state.tree("default").forget)
 
 
 def preemption() -> tuple[tuple[int, float], ...]:
@@ -278,7 +278,7 @@ def preemption() -> tuple[tuple[int, float], ...]:
         )
         status = engine.place(asked)
         assert status.state == "Placed"
-        engine.set_group(msgspec.structs.replace(asked, status=status))
+        engine.state.set_group(msgspec.structs.replace(asked, status=status))
     searches = []
     for pods, level in ((112, "rack"), (1000, "zone")):
         urgent = msgspec.structs.replace(group(pods, PlacementRequest(required=level)), priority=9)
@@ -298,10 +298,10 @@ def memory() -> float:
 def fill(count: int = 100_000, each: int = 10) -> None:
     """Fill an engine and print the most memory that this process ever had, in MiB."""
     engine = built(nodes(count))
-    for name in [*engine.nodes]:
+    for name in [*engine.state.nodes]:
         for number in range(each):
-            kind = engine.kind({"cpu": 100 * (number + 1), "memory": number << 28})
-            engine.bind(f"team-{number}", f"service-{name}-{number}-x7k2p", name, kind)
+            kind = engine.state.kind({"cpu": 100 * (number + 1), "memory": number << 28})
+            engine.state.bind(f"team-{number}", f"service-{name}-{number}-x7k2p", name, kind)
     print(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024 / MIB)
 
 

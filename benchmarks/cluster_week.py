@@ -55,7 +55,7 @@ class _FirstEdition(Simulation):
     def __init__(self, engine: Engine, cluster: Cluster, classes: PriorityClasses) -> None:
         super().__init__(engine, cluster, classes)
         self._queue = _FirstQueue(GroupTable())
-        self._queue.timeout = engine.settings.groups.timeout
+        self._queue.timeout = engine.state.settings.groups.timeout
         self._waiting.queue = self._queue
         self._waiting.hold = lambda *_: None  # type: ignore[method-assign]
 
@@ -72,7 +72,7 @@ def played(kind: type[Simulation], jobs: str, seed: int) -> tuple[Figures, float
     cluster = cluster_of(snapshot)
     engine = engine_of(snapshot, settings, cluster)
     levels = settings.topologies[0].levels
-    coming = make_jobs(jobs, seed, engine.nodes.values(), levels)
+    coming = make_jobs(jobs, seed, engine.state.nodes.values(), levels)
     began = time.process_time()
     simulation = kind(engine, cluster, snapshot.classes)
     simulation.run(coming)

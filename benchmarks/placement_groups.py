@@ -94,7 +94,7 @@ def place(jobs: int, pods: int) -> CPUTimes:
     nodes.follow(zones, controller)
     for node in cluster.nodes(NODES):
         nodes.set_node(node)
-    controller.engine.tree("default")
+    controller.engine.state.tree("default")
     items = {f"j{n}-{at}": pod(f"j{n}", at) for n in range(jobs) for at in range(pods)}
     times, revision, placed, gone = CPUTimes(), 1, 0, 0
     for number in range(jobs):

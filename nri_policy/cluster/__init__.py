@@ -7,11 +7,12 @@ adapters around it. It knows nothing of the node's engine, and nothing of the no
 |---|---|
 | `offline` | `place`, `fit`, `spread`: plain values in, plain values out, no cluster needed |
 | `Cluster` | nodes and their reports, by events: `set_node`, `set_zones`, `remove_…` |
-| `Cluster.view`, `.follow` | what there is now; whom to tell of changes: an `Engine` of the view |
-| `Engine` | of a `view`; told of the rest by events (`set_pod`, `set_group`, `remove_…`, `bind`) |
-| `Engine.fork` | one to try things in; what comes to it, the other never sees |
+| `Cluster.view` | what there is now, which an `Engine` reads |
+| `Cluster.follow` | has the `Engine.state` of the view take in its changes |
+| `Engine.state` | takes in the rest by events (`set_pod`, `set_group`, `remove_…`, `bind`) |
+| `Engine.fork` | one to try things in; what its state takes in, the other never sees |
 | `Engine.place` | the status that a group would get now; changes nothing |
-| `Engine.tree` | a topology's `Tree`: `rows`, `left_out` and why |
+| `Engine.state.tree` | a topology's `Tree`: `rows`, `left_out` and why |
 | `Tree.shape` | what never changes of it: `levels`, `paths`, `domains` |
 | `explain` | what fits where, what limits, and the smallest changes that would make a group fit |
 | `read_snapshot`, `read_group`, `read_node`, `read_pod`, `read_settings` | from plain values |

@@ -119,14 +119,14 @@ def load(engine: Engine, snapshot: ClusterSnapshot) -> None:
     for pod in snapshot.pods:
         named = assigned_group(pod)
         if named is None:
-            engine.set_pod(pod)
+            engine.state.set_pod(pod)
         else:
-            engine.set_member(pod, named)
+            engine.state.set_member(pod, named)
     assigned = (group_of(each) for each in snapshot.workloads)
     for group in (*snapshot.groups, *(each for each in assigned if each.status.assignments)):
-        engine.set_group(group)
+        engine.state.set_group(group)
     for pod in pods_elsewhere(snapshot):
-        engine.set_member(pod, None)
+        engine.state.set_member(pod, None)
 
 
 def open_places(snapshot: ClusterSnapshot) -> int:

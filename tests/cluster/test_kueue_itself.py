@@ -144,7 +144,7 @@ def hosts(service: Service) -> dict[str, Counter[str]]:
                 for domain in assignment.domains
             }
         )
-        for (_, name), group in service.controller.engine.groups.items()
+        for (_, name), group in service.controller.engine.state.groups.items()
     }
 
 

@@ -179,7 +179,7 @@ class Asked:
         It binds those that do, the largest come first.
         """
         engine, zones = self.service()
-        verbs = Verbs(zones, ServiceSpread(engine.view, Clock(now=lambda: 0.0)))
+        verbs = Verbs(zones, ServiceSpread(engine.state.view, Clock(now=lambda: 0.0)))
         specs = {each["name"]: each["template"]["spec"] for each in asked["spec"]["podSets"]}
         pods = [
             (name, host)
@@ -194,7 +194,7 @@ class Asked:
         made.sort(key=lambda pod: -size_of(zones.fits.request(read_pod(pod, ""))))
         refused = 0
         for pod in made:
-            nodes = engine.view.on_host(pod["spec"]["nodeName"])
+            nodes = engine.state.view.on_host(pod["spec"]["nodeName"])
             body = {"Pod": pod, "NodeNames": [each.name for each in nodes]}
             fitting = json.loads(verbs.filter(json.dumps(body).encode()))["NodeNames"]
             if fitting:
@@ -294,13 +294,13 @@ def test_a_group_that_may_be_anywhere_waits_only_if_hosts_take_too_few_of_its_po
     asked = group({"name": "main", "count": count, "template": {"spec": one}})
     (placed,) = here.place(asked)
     engine, zones = here.service()
-    by_totals = Engine(here.using, engine.view)
+    by_totals = Engine(here.using, engine.state.view)
     for pod in here.snapshot.pods:
-        by_totals.set_pod(pod)
-    room = UnitCapacity(by_totals, units(read_group(asked))[0])
+        by_totals.state.set_pod(pod)
+    room = UnitCapacity(by_totals.state, units(read_group(asked))[0])
     request = zones.fits.request(read_pod({"metadata": {"name": "p"}, "spec": one}, ""))
     total = 0
-    for name in engine.nodes:
+    for name in engine.state.nodes:
         fitting = min(room.pods(name), count)
         kept = 0
         while kept < fitting and zones.keep(("", f"{name}-{kept}"), name, request):

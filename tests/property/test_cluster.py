@@ -49,7 +49,7 @@ class ChangingCluster:
         }
         self.cluster = Cluster(self.healthy.values())
         self.engine = Engine(self.settings, self.cluster.view)
-        self.cluster.follow(self.engine)
+        self.cluster.follow(self.engine.state)
         self.number = 0
 
     def node(self) -> ClusterNode:
@@ -71,16 +71,16 @@ class ChangingCluster:
 
     def repair(self) -> None:
         """Replace what failed nodes took; a group that cannot be repaired goes."""
-        up = {name for name, node in self.engine.nodes.items() if node == self.healthy[name]}
-        for key, group in list(self.engine.groups.items()):
+        up = {name for name, node in self.engine.state.nodes.items() if node == self.healthy[name]}
+        for key, group in list(self.engine.state.groups.items()):
             hosts = {one.values[0] for each in group.status.assignments for one in each.domains}
             if lost := sorted(hosts - up):
                 status = msgspec.structs.replace(group.status, unhealthy_nodes=lost)
                 answer = self.engine.place(msgspec.structs.replace(group, status=status))
                 if answer.state == "Placed":
-                    self.engine.set_group(msgspec.structs.replace(group, status=answer))
+                    self.engine.state.set_group(msgspec.structs.replace(group, status=answer))
                 else:
-                    self.engine.remove_group(*key)
+                    self.engine.state.remove_group(*key)
 
     def arrive(self) -> None:
         """A group comes, and is placed if it fits."""
@@ -114,22 +114,25 @@ class ChangingCluster:
         answer = self.engine.place(group)
         assert self.state() == before
         if answer.state == "Placed":
-            self.engine.set_group(msgspec.structs.replace(group, status=answer))
+            self.engine.state.set_group(msgspec.structs.replace(group, status=answer))
 
     def leave(self) -> None:
-        if self.engine.groups:
-            self.engine.remove_group(*self.random.choice([*self.engine.groups]))
+        if self.engine.state.groups:
+            self.engine.state.remove_group(*self.random.choice([*self.engine.state.groups]))
 
     def bind(self) -> None:
         """Another pod comes, where there is room for it."""
         node, spec = self.node(), template(1).spec
-        leaf = self.engine.tree("default").leaf_of(node.name)
-        if leaf is not None and self.engine.tree("default").rows.room(leaf).get("cpu", 0) >= 1000:
+        leaf = self.engine.state.tree("default").leaf_of(node.name)
+        if (
+            leaf is not None
+            and self.engine.state.tree("default").rows.room(leaf).get("cpu", 0) >= 1000
+        ):
             self.number += 1
-            self.engine.set_pod(Pod("default", f"p{self.number % 40}", spec, node=node.name))
+            self.engine.state.set_pod(Pod("default", f"p{self.number % 40}", spec, node=node.name))
 
     def unbind(self) -> None:
-        self.engine.remove_pod("default", f"p{self.random.randrange(40)}")
+        self.engine.state.remove_pod("default", f"p{self.random.randrange(40)}")
 
     def step(self) -> None:
         actions = [self.fail, self.come_back, self.arrive, self.arrive, self.leave]
@@ -137,7 +140,7 @@ class ChangingCluster:
 
     def state(self) -> dict[Any, Any]:
         """What every leaf that has a node has left, but for what it has none of."""
-        tree = self.engine.tree("default")
+        tree = self.engine.state.tree("default")
         return {
             tree.shape.paths[n]: {
                 name: amount for name, amount in tree.rows.room(n).items() if amount
@@ -149,7 +152,7 @@ class ChangingCluster:
     def check(self) -> None:
         for path, room in self.state().items():
             assert all(amount >= 0 for amount in room.values()), (path, room)
-        for group in self.engine.groups.values():
+        for group in self.engine.state.groups.values():
             everywhere: list[str] = []
             wanted = group.pod_sets[0].request
             assert wanted is not None
@@ -177,21 +180,21 @@ def test_promises_hold_whatever_fails(seed: int) -> None:
         cluster.check()
         if number % 50 == 0:
             assert fresh(cluster) == cluster.state()
-    assert cluster.engine.groups
+    assert cluster.engine.state.groups
 
 
 def fresh(cluster: ChangingCluster) -> dict[Any, Any]:
     """The state of an engine that is told all at once, in another order."""
     other, shuffled = ChangingCluster(0), random.Random(1)
-    nodes, groups = [*cluster.engine.nodes.values()], [*cluster.engine.groups.values()]
-    pods = [*cluster.engine.pods().items()]
+    nodes, groups = [*cluster.engine.state.nodes.values()], [*cluster.engine.state.groups.values()]
+    pods = [*cluster.engine.state.pods().items()]
     for each in (nodes, groups, pods):
         shuffled.shuffle(each)
     other.engine = Engine(cluster.settings, Cluster(nodes).view)
     for group in groups:
-        other.engine.set_group(group)
+        other.engine.state.set_group(group)
     for name, (node, kind) in pods:
-        other.engine.bind(*name, node, kind)
+        other.engine.state.bind(*name, node, kind)
     return other.state()
 
 

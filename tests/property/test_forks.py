@@ -12,6 +12,7 @@ import pytest
 from nri_policy.cluster.engine.engine import Engine
 from nri_policy.cluster.engine.preemption import victims
 from nri_policy.cluster.engine.search.spread_assignment import by_node
+from nri_policy.cluster.engine.state.cluster_state import ClusterState
 from nri_policy.cluster.objects.pod import Pod
 from nri_policy.cluster.planning.explanation import explain
 from nri_policy.cluster.planning.group_answers import try_groups
@@ -65,8 +66,8 @@ def tries(engine: Engine, events: Events) -> list[Callable[[], object]]:
             partial(engine.without_nodes({"n1", "n2"}).place, group),
             partial(plan_moves, engine, group, snapshot(events)),
         ]
-    for group in engine.groups.values():
-        lost = msgspec.structs.replace(group.status, unhealthy_nodes=[*engine.nodes][:2])
+    for group in engine.state.groups.values():
+        lost = msgspec.structs.replace(group.status, unhealthy_nodes=[*engine.state.nodes][:2])
         made += [
             partial(engine.place, msgspec.structs.replace(group, status=lost)),
             partial(engine.place, msgspec.structs.replace(group, status=GroupStatus())),
@@ -77,10 +78,10 @@ def tries(engine: Engine, events: Events) -> list[Callable[[], object]]:
 
 def snapshot(events: Events) -> ClusterSnapshot:
     return ClusterSnapshot(
-        nodes=(*events.engine.nodes.values(),),
+        nodes=(*events.engine.state.nodes.values(),),
         pods=(*events.pods.values(),),
         zones=(*events.zones.values(),),
-        groups=(*events.engine.groups.values(),),
+        groups=(*events.engine.state.groups.values(),),
     )
 
 
@@ -94,8 +95,8 @@ def state(engine: Engine) -> Any:
             )
             for tree in trees(engine)
         ],
-        msgspec.json.encode([*engine.groups.values()]),
-        engine.pods(),
+        msgspec.json.encode([*engine.state.groups.values()]),
+        engine.state.pods(),
         [engine.spread(group) for group in groups()],
     )
 
@@ -134,8 +135,10 @@ def test_a_try_leaves_the_cluster_as_it_was_also_where_it_fails(seed: int) -> No
             left = calls
             with pytest.MonkeyPatch.context() as patch:
                 patch.setattr("nri_policy.cluster.engine.search.placement.pack", breaking(pack))
-                patch.setattr("nri_policy.cluster.engine.engine.by_node", breaking(by_node))
-                patch.setattr(Engine, "take", breaking(Engine.take))
+                patch.setattr(
+                    "nri_policy.cluster.engine.group_placement.by_node", breaking(by_node)
+                )
+                patch.setattr(ClusterState, "take", breaking(ClusterState.take))
                 try:
                     each()
                 except BrokenError:
@@ -153,13 +156,13 @@ def test_a_fork_answers_as_a_cluster_in_which_it_has_happened(seed: int) -> None
         if seed % 2:
             trees(fork)  # else each is forked when it is asked for
         place_in_both(fork, real)
-        for number, name in enumerate(events.engine.nodes):
+        for number, name in enumerate(events.engine.state.nodes):
             spec = template(1).spec
-            fork.occupy(name, fork.kind(spec.effective()), 1)
-            real.set_pod(Pod("other", f"p{number}", spec, node=name))
-        for key in [*events.engine.groups][:1]:
+            fork.state.occupy(name, fork.state.kind(spec.effective()), 1)
+            real.state.set_pod(Pod("other", f"p{number}", spec, node=name))
+        for key in [*events.engine.state.groups][:1]:
             for each in (fork, real):
-                each.remove_group(*key)
+                each.state.remove_group(*key)
         for one, other in zip(trees(fork), trees(real), strict=True):
             assert room(one) == room(other)
         without = fork.without_nodes({"n1", "n2"})
@@ -177,7 +180,7 @@ def place_in_both(fork: Engine, real: Engine) -> None:
         assert status == real.place(named)
         if status.state == "Placed":
             for each in (fork, real):
-                each.set_group(msgspec.structs.replace(named, status=status))
+                each.state.set_group(msgspec.structs.replace(named, status=status))
 
 
 def test_a_fork_knows_when_the_cluster_has_gone_on() -> None:
@@ -185,10 +188,10 @@ def test_a_fork_knows_when_the_cluster_has_gone_on() -> None:
     for _ in range(STEPS):
         events.step()
     fork = events.engine.fork()
-    fork.occupy("n1", fork.kind({"cpu": 1000}), 1)
-    assert fork.is_up_to_date()
-    events.engine.set_pod(Pod("other", "one", template(1).spec, node="n1"))
-    assert not fork.is_up_to_date()
+    fork.state.occupy("n1", fork.state.kind({"cpu": 1000}), 1)
+    assert fork.state.is_up_to_date()
+    events.engine.state.set_pod(Pod("other", "one", template(1).spec, node="n1"))
+    assert not fork.state.is_up_to_date()
 
 
 @seeds(2)
@@ -198,12 +201,15 @@ def test_an_emptied_cluster_is_as_one_of_the_same_nodes_with_nothing_on_them(see
     for _ in range(STEPS):
         emptied = engine.without_usage()
         events.step()
-        if not emptied.is_up_to_date():
+        if not emptied.state.is_up_to_date():
             emptied = engine.without_usage()
-        some = {name for name in engine.nodes if events.random.random() < 0.6}
-        for found, names in ((emptied, engine.nodes.keys()), (engine.without_usage(some), some)):
+        some = {name for name in engine.state.nodes if events.random.random() < 0.6}
+        for found, names in (
+            (emptied, engine.state.nodes.keys()),
+            (engine.without_usage(some), some),
+        ):
             zones = [each.without_usage() for name, each in events.zones.items() if name in names]
-            nodes = [engine.nodes[name] for name in sorted(names)]
+            nodes = [engine.state.nodes[name] for name in sorted(names)]
             anew, _ = engine_in(Cluster(nodes, zones))
             for one, other in zip(trees(found), trees(anew), strict=True):
                 assert room(one) == room(other)

@@ -34,7 +34,9 @@ class Pods:
         cluster = Cluster(read_node(node(name), "") for name in PLACES)
         engine = Engine(ClusterSettings(), cluster.view)
         self.known = known = Members(Clock(now=lambda: 0.0))
-        self.changes = PodChanges(engine, known, PlacedPods(engine, known), Clock(now=lambda: 0.0))
+        self.changes = PodChanges(
+            engine.state, known, PlacedPods(engine.state, known), Clock(now=lambda: 0.0)
+        )
         domains = [{"values": [host], "count": count} for host, count in PLACES.items()]
         status = {"assignments": [{"podSet": "main", "levels": [HOSTNAME], "domains": domains}]}
         self.group = read_group(group(pod_set(6), status=status))

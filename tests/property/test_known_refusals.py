@@ -64,11 +64,11 @@ def play(seed: int, *, all_tried: bool) -> Places:
             (key, tuple((one.values[-1], one.count) for each in placed for one in each.domains))
         )
 
-    engine.on_group = note
+    engine.state.on_group = note
     simulation = Simulation(engine, cluster, snapshot.classes)
     if all_tried:
         simulation._waiting.worth_trying = iter  # type: ignore[method-assign, assignment]
-    hosts, failed = sorted(engine.nodes), list[str]()
+    hosts, failed = sorted(engine.state.nodes), list[str]()
     for number in range(JOBS):
         group = draw_group(chance, number, settings.topologies[0].levels)
         simulation.submit(group, chance.expovariate(1 / 400), "job")

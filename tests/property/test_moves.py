@@ -126,7 +126,7 @@ def one_is_enough(snapshot: ClusterSnapshot, asked: PlacementGroup) -> bool:
         if not may or not allowed.get(pod.labels["app"], 1):
             continue
         engine = engine_of(snapshot, USING)
-        engine.remove_pod(pod.namespace, pod.name)
+        engine.state.remove_pod(pod.namespace, pod.name)
         status = engine.place(asked)
         if status.assignments:
             own = hosts_of(PlacementGroup("default", "g", asked.pod_sets, status=status))
@@ -146,10 +146,10 @@ def test_a_plan_is_as_good_as_its_word(seed: int) -> None:
     cluster, asked, most = crowded(draw), wanted(draw), draw.choice([1, 2, 5, 10])
     snapshot = read_snapshot(cluster)
     engine = engine_of(snapshot, USING)
-    before = engine.place(asked), engine.pods()
+    before = engine.place(asked), engine.state.pods()
     found = plan_moves(engine, asked, snapshot, most)
-    assert (engine.place(asked), engine.pods()) == before
-    assert not engine.groups
+    assert (engine.place(asked), engine.state.pods()) == before
+    assert not engine.state.groups
     check(snapshot, asked, found, most)
     if found.moves:
         assert not before[0].assignments

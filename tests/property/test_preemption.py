@@ -45,13 +45,13 @@ def groups(draw: st.DrawFn, name: str) -> PlacementGroup:
 def engine_of(placed: list[PlacementGroup]) -> Engine:
     engine = Engine(SETTINGS, Cluster(NODES).view)
     for each in placed:
-        engine.set_group(each)
+        engine.state.set_group(each)
     return engine
 
 
 def plainly(engine: Engine, group: PlacementGroup) -> list[PlacementGroup] | None:
     """Take out one by one until it fits, then put back one by one, the last one first."""
-    lower = [each for each in engine.groups.values() if each.priority < group.priority]
+    lower = [each for each in engine.state.groups.values() if each.priority < group.priority]
     lower.sort(key=lambda each: each.name)
     lower.sort(key=lambda each: each.created, reverse=True)
     lower.sort(key=lambda each: each.priority)
@@ -67,7 +67,7 @@ def plainly(engine: Engine, group: PlacementGroup) -> list[PlacementGroup] | Non
 
 
 def fits(engine: Engine, group: PlacementGroup, out: list[PlacementGroup]) -> bool:
-    left = [each for each in engine.groups.values() if each not in out]
+    left = [each for each in engine.state.groups.values() if each not in out]
     return engine_of(left).place(group).state == "Placed"
 
 
@@ -81,13 +81,13 @@ def test_the_victims_are_those_of_plain_python_and_none_of_them_could_stay(
         group = data.draw(groups(f"g{number}"))
         status = engine.place(group)
         if status.state == "Placed":
-            engine.set_group(msgspec.structs.replace(group, status=status))
+            engine.state.set_group(msgspec.structs.replace(group, status=status))
     asked = msgspec.structs.replace(data.draw(groups("new")), priority=data.draw(st.integers(1, 3)))
-    before = engine.tree("default").rows.dump()
+    before = engine.state.tree("default").rows.dump()
     found = victims(engine, asked)
-    assert engine.tree("default").rows.dump() == before
+    assert engine.state.tree("default").rows.dump() == before
     assert found == plainly(engine, asked)
-    lower = [each for each in engine.groups.values() if each.priority < asked.priority]
+    lower = [each for each in engine.state.groups.values() if each.priority < asked.priority]
     if found is None:
         assert not fits(engine, asked, lower)
         return

@@ -32,8 +32,8 @@ class Events:
         self.cluster = Cluster()
         self.engine = Engine(ClusterSettings(), self.cluster.view)
         self.room = PromisedRoom(self.cluster.view, Clock(now=lambda: self.now))
-        self.engine.on_group = self.room.set_group
-        self.cluster.follow(self.engine, self.room)
+        self.engine.state.on_group = self.room.set_group
+        self.cluster.follow(self.engine.state, self.room)
         self.pods: dict[str, Pod] = {}
 
     def happen(self) -> None:
@@ -59,10 +59,10 @@ class Events:
             status={"assignments": assignments},
             priority=self.chance.randint(0, 1),
         )
-        self.engine.set_group(read_group(made))
+        self.engine.state.set_group(read_group(made))
 
     def group_goes(self) -> None:
-        self.engine.remove_group("default", self.chance.choice(GROUPS))
+        self.engine.state.remove_group("default", self.chance.choice(GROUPS))
 
     def pod(self) -> None:
         name = f"p{self.chance.randint(0, 12)}"
@@ -73,7 +73,7 @@ class Events:
         if old is not None:  # nothing of it changes but these two
             pod = self.read(name, at, of, pod.phase, old)
         self.pods[name] = pod
-        self.engine.set_pod(pod)
+        self.engine.state.set_pod(pod)
         self.room.set_pod(pod)
 
     def read(self, name: str, at: str, of: str, phase: str, old: Pod | None = None) -> Pod:
@@ -90,7 +90,7 @@ class Events:
         if self.pods:
             name = self.chance.choice(sorted(self.pods))
             del self.pods[name]
-            self.engine.remove_pod("default", name)
+            self.engine.state.remove_pod("default", name)
             self.room.remove_pod("default", name)
 
     def node(self) -> None:
@@ -123,7 +123,7 @@ class Events:
             if each.node == host and not each.finished
         )
         through = 0
-        groups = self.engine.groups
+        groups = self.engine.state.groups
         if own not in groups or not groups[own].status.assignments:
             through = self.room._taken.get(host, {}).get("cpu", 0)
         asked = pod.spec.containers[0].requests["cpu"]
@@ -132,7 +132,7 @@ class Events:
     def promised(self, host: str) -> dict[Key, Amounts]:
         """The places on a host to which no pod is bound, counted anew."""
         found = {}
-        for key, each in self.engine.groups.items():
+        for key, each in self.engine.state.groups.items():
             left = self.assigned(each, host)
             for pod in self.pods.values():
                 if (
@@ -168,10 +168,10 @@ def test_what_is_promised_is_what_counting_it_anew_gives(seed: int) -> None:
             }
             assert kept == events.promised(host), host
     for name in [*events.pods]:
-        events.engine.remove_pod("default", name)
+        events.engine.state.remove_pod("default", name)
         events.room.remove_pod("default", name)
     for name in GROUPS:
-        events.engine.remove_group("default", name)
+        events.engine.state.remove_group("default", name)
     for at in range(4):
         events.room.withdraw(("default", f"q{at}"))
     left = [value for name, value in vars(events.room).items() if name not in ("_view", "_clock")]

@@ -54,13 +54,13 @@ class Play:
             before = {key: hosts for key, _, hosts in self.waiting.reservations()}
         self.cluster = Cluster()
         self.engine = Engine(read_settings(settings("rack", HOSTNAME)), self.cluster.view)
-        self.cluster.follow(self.engine)
+        self.cluster.follow(self.engine.state)
         self.waiting = WaitingGroups(self.engine, GroupTable())
         for at in range(HOSTS):
             self.set_node(f"h{at:02}")
         for key, each in self.groups.items():
             if each.status.assignments:
-                self.engine.set_group(each)
+                self.engine.state.set_group(each)
             else:
                 self.put(key, holds=key in before)
                 self.waiting.restore(key, before.get(key, ()), self.now)
@@ -90,7 +90,7 @@ class Play:
         own = self.groups.pop(key, None)
         self.waiting.queue.remove(key)
         if own is not None and own.status.assignments:
-            self.engine.remove_group(*key)
+            self.engine.state.remove_group(*key)
             self.waiting.queue.note_change()
 
     def advance(self, seconds: float) -> None:
@@ -116,7 +116,7 @@ class Play:
                 self.waiting.queue.note_refusal(key, hopeless=hopeless)
                 continue
             self.groups[key] = placed = replace(asked, status=status)
-            self.engine.set_group(placed)
+            self.engine.state.set_group(placed)
             aside = [each for each in aside if each[0] != key]  # its hosts are free again
             self.check_hosts(placed, rank, aside)
             self.waiting.queue.remove(key)

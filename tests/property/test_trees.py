@@ -43,7 +43,7 @@ class Events:
         self.random = random.Random(seed)
         self.cluster = Cluster()
         self.engine, self.live = engine_in(self.cluster)
-        self.cluster.follow(self.engine)
+        self.cluster.follow(self.engine.state)
         self.zones: dict[str, NodeZones] = {}
         self.pods: dict[str, Pod] = {}
 
@@ -65,13 +65,13 @@ class Events:
                 pod = Pod("default", f"p{draw.randrange(6)}", template(1).spec, node=name)
                 self.pods[pod.name] = pod
                 self.live.set_pod(pod)
-                self.engine.set_pod(pod)
+                self.engine.state.set_pod(pod)
             case _:
                 group = draw.choice(groups())
-                self.engine.remove_group("default", group.name)
+                self.engine.state.remove_group("default", group.name)
                 status = self.engine.place(group)
                 if status.state == "Placed":
-                    self.engine.set_group(msgspec.structs.replace(group, status=status))
+                    self.engine.state.set_group(msgspec.structs.replace(group, status=status))
 
     def node(self, name: str) -> ClusterNode:
         number = int(name[1:])
@@ -99,12 +99,12 @@ class Events:
         return NodeZones(node=name, zones=(*zones,), attributes=attributes)
 
     def again(self) -> Engine:
-        engine, live = engine_in(Cluster(self.engine.nodes.values(), self.zones.values()))
+        engine, live = engine_in(Cluster(self.engine.state.nodes.values(), self.zones.values()))
         for pod in self.pods.values():
             live.set_pod(pod)
-            engine.set_pod(pod)
-        for group in self.engine.groups.values():
-            engine.set_group(group)
+            engine.state.set_pod(pod)
+        for group in self.engine.state.groups.values():
+            engine.state.set_group(group)
         return engine
 
 
@@ -151,10 +151,10 @@ def shares(left: dict[str, int], pod: dict[str, int]) -> int:
 
 def trees(engine: Engine) -> list[Tree]:
     return [
-        engine.tree("hosts"),
-        engine.tree("hosts", 1),
-        engine.tree("hosts", 2),
-        engine.tree("racks"),
+        engine.state.tree("hosts"),
+        engine.state.tree("hosts", 1),
+        engine.state.tree("hosts", 2),
+        engine.state.tree("racks"),
     ]
 
 
@@ -186,7 +186,7 @@ def test_what_a_domain_has_free_is_what_its_hosts_have(seed: int) -> None:
         events.step()
         for group in groups():
             try:
-                found = UnitCapacity(events.engine, *units(group))
+                found = UnitCapacity(events.engine.state, *units(group))
             except Unplaceable:
                 continue
             tree = found.tree

@@ -55,13 +55,13 @@ class CrowdedCluster:
         """Another leader begins, from what is stored."""
         self.cluster = Cluster()
         self.engine = Engine(self.settings, self.cluster.view)
-        self.cluster.follow(self.engine)
+        self.cluster.follow(self.engine.state)
         self.waiting = WaitingGroups(self.engine, GroupTable())
         for node in self.nodes:
             self.set_node(node)
         for key, group in self.groups.items():
             if key in self.ends:
-                self.engine.set_group(group)
+                self.engine.state.set_group(group)
             else:
                 self.waiting.restore(key, tuple(group.status.reserved), 0.0)
                 self.put(key)
@@ -108,7 +108,7 @@ class CrowdedCluster:
     def end(self) -> None:
         for key in [key for key, at in self.ends.items() if at <= self.now]:
             del self.ends[key], self.groups[key]
-            self.engine.remove_group(*key)
+            self.engine.state.remove_group(*key)
             self.waiting.queue.note_change()
 
     def fail(self) -> None:
@@ -148,7 +148,7 @@ class CrowdedCluster:
 
     def start(self, key: Key, status: GroupStatus) -> None:
         self.groups[key] = msgspec.structs.replace(self.groups[key], status=status)
-        self.engine.set_group(self.groups[key])
+        self.engine.state.set_group(self.groups[key])
         self.waiting.queue.remove(key)
         del self.since[key]
         self.ends[key] = self.now + self.random.randint(1, LONGEST)

@@ -109,7 +109,7 @@ def _print(name: str, explanation: GroupExplanation, form: str) -> None:
 def _print_picture(
     engine: Engine, group: PlacementGroup, explanation: GroupExplanation, form: str
 ) -> None:
-    report = tree_report(engine, topology_of(engine, group))
+    report = tree_report(engine.state, topology_of(engine, group))
     groups = [(f"{group.namespace}/{group.name}", explanation.status)]
     cluster = cluster_map(report, groups)
     legend = legend_of(pods_of(groups))

@@ -32,13 +32,15 @@ class Frames:
         """Take the state that there is now."""
         engine = self._engine
         groups: list[tuple[str, GroupStatus]] = [
-            (f"{each.namespace}/{each.name}", each.status) for each in engine.groups.values()
+            (f"{each.namespace}/{each.name}", each.status) for each in engine.state.groups.values()
         ]
         self._largest |= pods_of(groups)
         failed = {
-            node.labels.get(HOSTNAME, node.name) for node in engine.nodes.values() if not node.ready
+            node.labels.get(HOSTNAME, node.name)
+            for node in engine.state.nodes.values()
+            if not node.ready
         }
-        report = tree_report(engine, engine.settings.topologies[0].name)
+        report = tree_report(engine.state, engine.state.settings.topologies[0].name)
         cluster = cluster_map(report, groups, failed)
         pods = {each.path: dict(each.pods) for each in cluster.hosts() if each.pods}
         hosts = self._pods.keys() | pods.keys()

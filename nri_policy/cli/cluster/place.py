@@ -80,7 +80,7 @@ def place(  # noqa: PLR0913, PLR0917 - click names them; one for each option
 
 
 def _print_picture(engine: Engine, topology: str, tried: Sequence[TriedGroup], form: str) -> None:
-    report = tree_report(engine, topology)
+    report = tree_report(engine.state, topology)
     groups = [(_name(each), each.status) for each in tried]
     cluster = cluster_map(report, groups)
     legend = legend_of(pods_of(groups))

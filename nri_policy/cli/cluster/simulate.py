@@ -102,8 +102,8 @@ def simulate(  # noqa: PLR0913, PLR0917 - click names them; one for each option
     path = scenario or workload
     if jobs is not None:
         with document_errors():
-            levels = engine.settings.topologies[0].levels
-            simulation.run(make_jobs(jobs, seed, engine.nodes.values(), levels))
+            levels = engine.state.settings.topologies[0].levels
+            simulation.run(make_jobs(jobs, seed, engine.state.nodes.values(), levels))
     elif path is not None:
         wrong = _play(simulation, path, played, frames if played_page else None, every=every)
     if workload is not None:
@@ -161,7 +161,7 @@ def _print_picture(  # noqa: PLR0913, PLR0917 - what a page consists of
         print_page(document(cluster, frames.legend))
         return
     figures = report.figures
-    end = tree_report(engine, topology_name(engine, None))
+    end = tree_report(engine.state, topology_name(engine, None))
     moments = [*frames.moments(report.steps, [*map(_title, report.steps)])]
     parts = Parts(
         figures=(_HEADS, [*_rows(figures)]) if figures.kinds else None,

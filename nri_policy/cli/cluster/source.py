@@ -456,7 +456,7 @@ def the_group(
     if asked or name is None:
         return group_of(asked, name, classes, devices)
     try:
-        return find_group(engine.groups, name)
+        return find_group(engine.state.groups, name)
     except DocumentError as error:
         raise DocumentError("", f"{error} (pods in a file: -f FILE)") from None
 

@@ -48,8 +48,8 @@ def tree(source: ClusterSource, topology: str | None, zones: bool, every: bool, 
     engine, _ = source.load()
     pictured = form in ("svg", "html")  # whose cells are hosts
     name = topology_name(engine, topology)
-    report = tree_report(engine, name, zones=zones and not pictured)
-    if zones and not pictured and not engine.tree(name).shape.topology.below_host:
+    report = tree_report(engine.state, name, zones=zones and not pictured)
+    if zones and not pictured and not engine.state.tree(name).shape.topology.below_host:
         click.echo(f"note: no zones: set belowHost: [Node] in the topology {name}", err=True)
     match form:
         case "table":
@@ -61,7 +61,9 @@ def tree(source: ClusterSource, topology: str | None, zones: bool, every: bool, 
 
 
 def _print_picture(engine: Engine, report: TreeReport, form: str) -> None:
-    groups = [(f"{each.namespace}/{each.name}", each.status) for each in engine.groups.values()]
+    groups = [
+        (f"{each.namespace}/{each.name}", each.status) for each in engine.state.groups.values()
+    ]
     cluster = cluster_map(report, groups)
     legend = legend_of(pods_of(groups))
     if form == "svg":
@@ -78,7 +80,7 @@ def _print_picture(engine: Engine, report: TreeReport, form: str) -> None:
 
 def topology_name(engine: Engine, name: str | None) -> str:
     """Return the name of a topology that there is; raises Failure."""
-    known = [each.name for each in engine.settings.topologies]
+    known = [each.name for each in engine.state.settings.topologies]
     if name is not None and name not in known:
         hint = did_you_mean(name, known) or f"; there are: {', '.join(known)}"
         raise Failure(f"there is no topology {quoted(name)}{hint}", Exit.USAGE)

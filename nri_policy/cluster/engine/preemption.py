@@ -29,18 +29,18 @@ def victims(engine: Engine, group: PlacementGroup) -> list[PlacementGroup] | Non
     trial = engine.fork()
 
     def fits(gone: Sequence[Key]) -> bool:
-        trial.take_out(gone)
+        trial.state.take_out(gone)
         return trial.place(group, explain=False).state == "Placed"
 
     found = _Search(fits).find(lower_groups(engine, group.priority))
-    return None if found is None else [engine.groups[key] for key in found]
+    return None if found is None else [engine.state.groups[key] for key in found]
 
 
 def lower_groups(engine: Engine, priority: int) -> list[Key]:
     """Return the groups that have places and less than *priority*; who leaves first is first."""
     placed = [
         each
-        for each in engine.groups.values()
+        for each in engine.state.groups.values()
         if each.priority < priority and each.status.assignments
     ]
     placed.sort(key=lambda each: (each.namespace, each.name))

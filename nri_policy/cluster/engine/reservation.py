@@ -95,7 +95,9 @@ class Reservations:
         """
         try:
             closed = self._engine.closed_to(group)
-            kept = [name for name in kept if name in self._engine.nodes and name not in closed]
+            kept = [
+                name for name in kept if name in self._engine.state.nodes and name not in closed
+            ]
             if kept and self._hold(kept, group, more):
                 return tuple(sorted(kept))
             if group.status.assignments:
@@ -105,14 +107,14 @@ class Reservations:
             return None
 
     def _emptied_for(self, group: PlacementGroup) -> _Emptied:
-        if not self._empty.is_up_to_date():
+        if not self._empty.state.is_up_to_date():
             self._empty = self._engine.without_usage()
             self._emptied.clear()
-        preemption = self._engine.settings.groups.preemption
+        preemption = self._engine.state.settings.groups.preemption
         priority = group.priority if preemption else 0
         found = self._emptied.get(priority)
         if found is None:
-            groups = [each for each in self._engine.groups.values() if is_lasting(each)]
+            groups = [each for each in self._engine.state.groups.values() if is_lasting(each)]
             if preemption:
                 groups = [each for each in groups if each.priority >= priority]
             at: dict[str, dict[Key, PlacementGroup]] = {}
@@ -126,8 +128,8 @@ class Reservations:
         """Return what all hosts lack for a pod that an empty one would hold; nothing if none do."""
         for unit in units(group):
             emptied, empty = (
-                UnitCapacity(self._emptied_for(group).engine, unit),
-                UnitCapacity(self._empty, unit),
+                UnitCapacity(self._emptied_for(group).engine.state, unit),
+                UnitCapacity(self._empty.state, unit),
             )
             hosts = [name for name in empty.leaf if empty.pods(name)]
             if not unit.workers.count or any(emptied.pods(name) for name in hosts):
@@ -176,7 +178,8 @@ class Reservations:
             return chosen
         free = self._engine.without_nodes(self._engine.taken_from(group))
         whole = _in_one_domain(group, unit)
-        now, empty = UnitCapacity(free, whole), UnitCapacity(self._emptied_for(group).engine, whole)
+        emptied = self._emptied_for(group).engine
+        now, empty = UnitCapacity(free.state, whole), UnitCapacity(emptied.state, whole)
         for names in _domains(now, empty, kept):
             open_ = [name for name in names if name not in chosen and name not in closed]
             fitting = [name for name in open_ if empty.pods(name)]
@@ -201,9 +204,10 @@ class Reservations:
         lacking = [unit for unit in units(lacking_pods(group, more)) if unit.workers.count]
         if not lacking:
             return ()
-        rooms = [UnitCapacity(self._engine, unit) for unit in lacking]
+        rooms = [UnitCapacity(self._engine.state, unit) for unit in lacking]
         nodes = [
-            self._engine.nodes[name] for name in {name for each in rooms for name in each.leaf}
+            self._engine.state.nodes[name]
+            for name in {name for each in rooms for name in each.leaf}
         ]
         names = [node.name for node in nodes if host_of(node) not in failed]
         names.sort(key=lambda name: min(room.order(name) for room in rooms))
@@ -221,7 +225,7 @@ class Reservations:
             for each in self._place_on(some, group, more).assignments
             for one in each.domains
             if one.count > before.get((each.pod_set, *one.values), 0)
-            for name in nodes_named(each.levels, one.values, self._engine.view)
+            for name in nodes_named(each.levels, one.values, self._engine.state.view)
         }
         return tuple(sorted(used & {*some}))
 
@@ -250,7 +254,7 @@ class Reservations:
         if not group.status.assignments:
             group = replace(group, status=GroupStatus())
         failed = {*group.status.unhealthy_nodes}
-        own = [self._engine.nodes[name] for name in hosts_named(group.status, self._engine)]
+        own = [self._engine.state.nodes[name] for name in hosts_named(group.status, self._engine)]
         others = {node.name for node in own if host_of(node) not in failed} - {*names}
         only = [*names, *others]
         at = self._emptied_for(group).staying
@@ -259,14 +263,14 @@ class Reservations:
             staying[group.namespace, group.name] = group
         made = self._engine.emptied(staying.values(), only)
         for name in others:
-            made.occupy(name, self._engine.nodes[name].allocatable, 1)
+            made.state.occupy(name, self._engine.state.nodes[name].allocatable, 1)
         return made.place(group, more=more)
 
     def _where_it_would_be(
         self, group: PlacementGroup, closed: Collection[str]
     ) -> tuple[str, ...] | None:
         """Return the hosts that *group* would get once all has ended; None if it does not fit."""
-        open_ = self._engine.nodes.keys() - closed
+        open_ = self._engine.state.nodes.keys() - closed
         status = self._place_on(open_, group, _NONE)
         return hosts_named(status, self._engine) or None
 
@@ -280,18 +284,18 @@ class Occupants:
     def __init__(self, engine: Engine, hosts: Collection[str]) -> None:
         self._engine = engine
         self._there = frozenset(hosts)
-        self._hosts = [engine.nodes[name] for name in hosts if name in engine.nodes]
-        self._pods = {key for key, (node, _) in engine.pods().items() if node in self._there}
-        self._groups = self._count(engine.groups)
-        self._release = engine.releases  # what ended until then has been noted
+        self._hosts = [engine.state.nodes[name] for name in hosts if name in engine.state.nodes]
+        self._pods = {key for key, (node, _) in engine.state.pods().items() if node in self._there}
+        self._groups = self._count(engine.state.groups)
+        self._release = engine.state.releases  # what ended until then has been noted
 
     def note_ends(self) -> bool:
         """Return whether something has ended since this was asked last."""
-        released = self._engine.released_since(self._release)
-        self._release = self._engine.releases
+        released = self._engine.state.released_since(self._release)
+        self._release = self._engine.state.releases
         if released is not None and self._there.isdisjoint(released):
             return False
-        pods = {key for key in self._pods if self._engine.is_bound(key)}
+        pods = {key for key in self._pods if self._engine.state.is_bound(key)}
         groups = self._count(self._groups)
         kept = {key: min(number, groups[key]) for key, number in self._groups.items()}
         ended = pods != self._pods or kept != self._groups
@@ -303,7 +307,7 @@ class Occupants:
         paths: dict[tuple[str, ...], set[tuple[str | None, ...]]] = {}
         found = Counter[Key]()
         for key in keys:
-            group = self._engine.groups.get(key)
+            group = self._engine.state.groups.get(key)
             for each in () if group is None else group.status.assignments:
                 levels = tuple(one for one in each.levels if not one.startswith(ZONE_LEVEL))
                 if levels not in paths:
@@ -414,7 +418,7 @@ def hosts_named(status: GroupStatus, engine: Engine) -> tuple[str, ...]:
     found: set[str] = set()
     for each in status.assignments:
         for one in each.domains:
-            found.update(nodes_named(each.levels, one.values, engine.view))
+            found.update(nodes_named(each.levels, one.values, engine.state.view))
     return tuple(sorted(found))
 
 
@@ -423,7 +427,7 @@ def place_of(group: PlacementGroup, hosts: Sequence[str], engine: Engine) -> str
     for each in group.pod_sets:
         request = each.request or PlacementRequest()
         level = request.required or request.preferred
-        values = {engine.nodes[name].labels.get(level or "") for name in hosts}
+        values = {engine.state.nodes[name].labels.get(level or "") for name in hosts}
         if level is not None and len(values) == 1 and (value := values.pop()) is not None:
             return f"{level.rpartition('/')[2]} {value}"
     return counted(len(hosts), "host")

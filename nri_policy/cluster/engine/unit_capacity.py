@@ -5,10 +5,11 @@ from __future__ import annotations
 from collections.abc import Collection
 from contextlib import suppress
 
-from nri_policy.cluster.engine.engine import Engine
 from nri_policy.cluster.engine.search.placement import count
+from nri_policy.cluster.engine.state.cluster_state import ClusterState
 from nri_policy.cluster.engine.state.tree import Tree
 from nri_policy.cluster.engine.state.zone_tree import ZoneTree
+from nri_policy.cluster.engine.unit_placement import tree_of
 from nri_policy.cluster.objects.document import with_place
 from nri_policy.cluster.objects.node import HOSTNAME
 from nri_policy.cluster.requests.group import PlacementGroup
@@ -28,11 +29,11 @@ from nri_policy.native._domains import Vector
 class UnitCapacity:
     """How much of a pod set fits into each domain and on each host."""
 
-    def __init__(self, engine: Engine, unit: Unit) -> None:
+    def __init__(self, state: ClusterState, unit: Unit) -> None:
         nothing = implied(unit) or (is_spread(unit.workers) and not asks(unit.workers.request))
-        self.tree: Tree = engine.tree_of(unit)
+        self.tree: Tree = tree_of(state, unit)
         self.plan = plan(
-            unit, implied=nothing, levels=self.tree.shape.levels, settings=engine.settings
+            unit, implied=nothing, levels=self.tree.shape.levels, settings=state.settings
         )
         self.unit = unit
         self.host_level = len(self.tree.shape.topology.levels) - 1
@@ -43,7 +44,7 @@ class UnitCapacity:
         self.counts: Counts | None = None
         with suppress(Unplaceable):  # no node takes part
             self.counts, _ = count(
-                self.tree, unit, self.plan, engine.settings, {}, engine.limits.of(unit)
+                self.tree, unit, self.plan, state.settings, {}, state.limits.of(unit)
             )
 
     def pods(self, node: str) -> int:
@@ -82,12 +83,12 @@ class UnitCapacity:
         return -self.pods(node), -self.free(node), node
 
 
-def count_fitting(engine: Engine, group: PlacementGroup, hosts: Collection[str]) -> int:
+def count_fitting(state: ClusterState, group: PlacementGroup, hosts: Collection[str]) -> int:
     """Return how many pods of *group* fit on *hosts* now, each pod set by itself."""
     total = 0
     for unit in units(group):
         if unit.workers.count:
-            now = UnitCapacity(engine, unit)
+            now = UnitCapacity(state, unit)
             fits = sum(now.pods(node) for node in hosts)
             total += min(fits, unit.workers.count) + (unit.leader is not None and fits > 0)
     return min(total, pods_of(group))
@@ -98,18 +99,18 @@ def pods_of(group: PlacementGroup) -> int:
     return sum(each.count for each in group.pod_sets)
 
 
-def is_overbooked(engine: Engine, group: PlacementGroup) -> bool:
+def is_overbooked(state: ClusterState, group: PlacementGroup) -> bool:
     """Return whether a host of *group* has less than it uses, of what the group's pods request."""
     pod_sets = {each.name: each for each in group.pod_sets}
     for assignment in group.status.assignments:
         pod_set = pod_sets[assignment.pod_set]
-        topology = engine.topology_of(pod_set)
+        topology = state.topology_of(pod_set)
         if topology is None or HOSTNAME not in assignment.levels:
             continue
-        tree, at = engine.tree(topology.name), assignment.levels.index(HOSTNAME)
+        tree, at = state.tree(topology.name), assignment.levels.index(HOSTNAME)
         asked = with_place(pod_set.template.spec.effective())
         for place in assignment.domains:
-            leaves = [tree.leaf_of(each.name) for each in engine.view.on_host(place.values[at])]
+            leaves = [tree.leaf_of(each.name) for each in state.view.on_host(place.values[at])]
             for leaf in leaves:
                 if leaf is not None and tree.rows.nodes_at(leaf):
                     left = tree.rows.room(leaf)

@@ -15,6 +15,7 @@ from msgspec.structs import replace
 from nri_policy.cluster.engine.engine import Engine
 from nri_policy.cluster.engine.preemption import victims
 from nri_policy.cluster.engine.reservation import hosts_named
+from nri_policy.cluster.engine.state.host_limits import Limits
 from nri_policy.cluster.groups.gates import without_pods
 from nri_policy.cluster.groups.gathering import pod_set_names
 from nri_policy.cluster.groups.group_statistics import GroupStatistics
@@ -90,7 +91,7 @@ class PlacementAttempts:
 
     def _note_end(self, group: Key | None) -> None:
         """Note when the last pods of groups without places were deleted."""
-        known = None if group is None else self._engine.groups.get(group)
+        known = None if group is None else self._engine.state.groups.get(group)
         if known is not None and not known.status.assignments:
             self._left = self._clock.now()
 
@@ -170,12 +171,12 @@ class PlacementAttempts:
             self.statistics.count_placement(self.queue.seconds_waited(key, self._clock.now()))
             self.queue.remove(key)
             placed = with_status(seen.group, status)
-            self._engine.set_group(placed)
+            self._engine.state.set_group(placed)
             yield WriteStatus(placed, seen.revision)
             yield Notice(key, "Placed", status.message)
         else:
             leaving = False
-            if self._engine.settings.groups.preemption and not hopeless:
+            if self._engine.state.settings.groups.preemption and not hopeless:
                 leaving = self._is_somebody_leaving() or self._waits_for_reports(status)
                 if not leaving and not (yield from self._preempt(key, asked)):
                     return  # it is tried again in the next step
@@ -210,7 +211,7 @@ class PlacementAttempts:
                 hold=None,
             )
             grown = with_status(group, status)
-            self._engine.set_group(grown)
+            self._engine.state.set_group(grown)
             yield WriteStatus(grown, seen.revision)
             yield Notice(key, "Placed", "")
             return
@@ -262,13 +263,13 @@ class PlacementAttempts:
             return False
         if keys:
             then = self._engine.fork()
-            then.take_out(keys)
+            then.state.take_out(keys)
             self.waiting.reserve(own, hosts_named(then.place(group), then), now)
         for key in keys:
             message = f"preempted by {group.namespace}/{group.name} of priority {group.priority}"
             seen = self._groups.object(key)
             lost = with_status(seen.group, GroupStatus(message=message, evicted="Preempted"))
-            self._engine.set_group(lost)
+            self._engine.state.set_group(lost)
             self._placed_pods.recount(key, lost)
             self.statistics.preemptions += 1
             yield WriteStatus(lost, seen.revision)
@@ -279,9 +280,9 @@ class PlacementAttempts:
         """Whether pods of groups that have no places any more are still there."""
         groups = {*self._members.leaving, *self._groups.evicted}
         return any(
-            not self._engine.groups[key].status.assignments
+            not self._engine.state.groups[key].status.assignments
             for key in groups
-            if key in self._engine.groups
+            if key in self._engine.state.groups
         ) or any(
             isinstance(write := self._groups[key].write, WriteStatus) and write.group.status.evicted
             for key in self._groups.pending
@@ -308,19 +309,19 @@ class PlacementAttempts:
         members = [each for each in self._members.live(key) if GROUP_LABEL in each.pod.annotations]
         pods: dict[str, list[Pod]] = {}
         for name, each in zip(
-            pod_set_names(members, self._engine.levels, group.pod_sets), members, strict=True
+            pod_set_names(members, self._engine.state.levels, group.pod_sets), members, strict=True
         ):
             pods.setdefault(name, []).append(each.pod)
         status = group.status
-        kept, more, hosts = without_pods(status.assignments, pods, names, self._engine.nodes)
+        kept, more, hosts = without_pods(status.assignments, pods, names, self._engine.state.nodes)
         if not more:
             return
         given_back = status.given_back + more.total()
         lost = replace(status, assignments=kept, given_back=given_back, unhealthy_nodes=[])
-        nodes = {one.name for host in hosts for one in self._engine.view.on_host(host)}
-        trial = self._engine.with_limits({name: dict.fromkeys(nodes, 0) for name in more})
+        nodes = {one.name for host in hosts for one in self._engine.state.view.on_host(host)}
+        most: Limits = {name: dict.fromkeys(nodes, 0) for name in more}
         try:
-            found = trial.place(with_status(group, lost), more=more)
+            found = self._engine.place(with_status(group, lost), more=more, most=most)
         except DocumentError:
             return
         places, before = hosts_of(with_status(group, found)), hosts_of(with_status(group, lost))
@@ -328,7 +329,7 @@ class PlacementAttempts:
             self.statistics.replacements += 1
             status = replace(status, assignments=found.assignments, conditions=[condition])
             moved = with_status(group, status)
-            self._engine.set_group(moved)
+            self._engine.state.set_group(moved)
             self._placed_pods.recount(key, moved)
             yield WriteStatus(moved, seen.revision)
             yield Notice(key, "Replaced", condition.message)
@@ -351,7 +352,7 @@ class PlacementAttempts:
             self.statistics.replacements += 1
             status = replace(found, given_back=group.status.given_back)
             problem, reason = status.message, "Replaced"
-        elif self._engine.settings.failure.fail_fast and all(
+        elif self._engine.state.settings.failure.fail_fast and all(
             any(owner.controller for owner in each.pod.owners) for each in self._members.live(key)
         ):
             self.queue.remove(key)
@@ -367,7 +368,7 @@ class PlacementAttempts:
             reason = "Degraded"
         if status != group.status and not self._groups[key].is_busy(self._clock.now()):
             changed = with_status(group, status)
-            self._engine.set_group(changed)
+            self._engine.state.set_group(changed)
             self._placed_pods.recount(key, changed)  # pods on failed hosts stay until they are gone
             yield WriteStatus(changed, seen.revision)
             text = f"failed: {', '.join(unhealthy)}"

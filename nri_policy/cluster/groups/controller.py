@@ -91,10 +91,10 @@ class Controller:
         """
         self.engine = Engine(settings, view, partial(ZoneLimits, lambda: zones))
         self.members = Members(clock)
-        self._placed_pods = PlacedPods(self.engine, self.members)
-        self._changes = PodChanges(self.engine, self.members, self._placed_pods, clock)
+        self._placed_pods = PlacedPods(self.engine.state, self.members)
+        self._changes = PodChanges(self.engine.state, self.members, self._placed_pods, clock)
         self._clock = clock
-        self._failures = FailedHosts(self.engine, clock)
+        self._failures = FailedHosts(self.engine.state, clock)
         self.groups = GroupTable()
         self.errors = 0  # of ours, each of which stopped some of the work
         self.attempts = PlacementAttempts(
@@ -124,13 +124,13 @@ class Controller:
 
     def configure(self, settings: ClusterSettings) -> None:
         """Go on with other settings; groups that wait are looked at anew."""
-        self.engine.configure(settings)
+        self.engine.state.configure(settings)
         self.attempts.waiting.see_cluster()
         self._dirty |= dict.fromkeys([*self.groups.known(), *self.members.groups()])
 
     def change_node(self, old: ClusterNode | None, new: ClusterNode | None) -> None:
         """Update a node; look at the groups with places there."""
-        self.engine.change_node(old, new)
+        self.engine.state.change_node(old, new)
         self.attempts.waiting.see_cluster()
         for host in self._failures.change_node(old, new):
             for key in self.groups.on_host(host):
@@ -138,7 +138,7 @@ class Controller:
 
     def change_zones(self, node: str, old: NodeZones | None, new: NodeZones | None) -> None:
         """Take in what a node's zones have left, or that its report went."""
-        self.engine.change_zones(node, old, new)
+        self.engine.state.change_zones(node, old, new)
         self.attempts.waiting.see_cluster()
 
     def set_job(self, job: Job) -> None:
@@ -201,7 +201,7 @@ class Controller:
         self.attempts.remove_pod(pod, group)
         if group is not None:
             self._dirty[group] = None
-        self.engine.remove_pod(namespace, name)
+        self.engine.state.remove_pod(namespace, name)
 
     def set_group(
         self, group: PlacementGroup, revision: str, owners: frozenset[str] = frozenset()
@@ -230,7 +230,7 @@ class Controller:
         if old is not None and old.group.status.given_back < group.status.given_back:
             self.queue.note_change()
         if settled:
-            self.engine.set_group(group)
+            self.engine.state.set_group(group)
             self.attempts.restore(group)
         self._dirty[key] = None
 
@@ -239,7 +239,7 @@ class Controller:
         key = (namespace, name)
         self.groups.put(key, Group(problem=self.groups[key].problem))
         self.queue.remove(key)
-        self.engine.remove_group(namespace, name)
+        self.engine.state.remove_group(namespace, name)
         self._placed_pods.recount(key, None)
         self.queue.note_change()
         self._dirty[key] = None
@@ -251,14 +251,14 @@ class Controller:
         """
         key = (group.namespace, group.name)
         if group.status.assignments:
-            self.engine.set_group(group)
-        elif key in self.engine.groups:
-            self.engine.remove_group(*key)
+            self.engine.state.set_group(group)
+        elif key in self.engine.state.groups:
+            self.engine.state.remove_group(*key)
             self.queue.note_change()
 
     def remove_assigned(self, workload: Key) -> None:
         """Remove a Workload of Kueue."""
-        self.engine.remove_group(workload[0], GROUP_PREFIX + workload[1])
+        self.engine.state.remove_group(workload[0], GROUP_PREFIX + workload[1])
         self.queue.note_change()
 
     def note_failure(self, write: Write, reason: str = "", wait: float = 0.0) -> None:
@@ -281,7 +281,7 @@ class Controller:
                 back_off = back_off.after_failure(self._clock.now(), reason, wait)
             self.groups.update(group, write=None, unanswered=False, back_off=back_off)
             if record.seen is not None:
-                self.engine.set_group(record.seen.group)
+                self.engine.state.set_group(record.seen.group)
             self.queue.remove(group)
             self._dirty[group] = None
             if reason:
@@ -397,7 +397,7 @@ class Controller:
 
     def _recount(self, key: Key) -> Iterator[Write]:
         """Recompute which pods occupy the places of a group; this needs no write."""
-        if self._placed_pods.recount(key, self.engine.groups.get(key)):
+        if self._placed_pods.recount(key, self.engine.state.groups.get(key)):
             self.queue.note_change()
         yield from ()
 
@@ -423,7 +423,7 @@ class Controller:
         record = self.groups[key]
         seen = record.seen
         if seen is not None and not record.is_busy(self._clock.now()):
-            self.engine.set_group(seen.group)  # undo the unwritten promise
+            self.engine.state.set_group(seen.group)  # undo the unwritten promise
             condition = Condition(type=_INTERNAL_ERROR, reason=name, message=str(error))
             status = replace(seen.group.status, message=text, conditions=[condition])
             if status != seen.group.status:

@@ -15,7 +15,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Iterator
 from math import inf
 
-from nri_policy.cluster.engine.engine import Engine
+from nri_policy.cluster.engine.state.cluster_state import ClusterState
 from nri_policy.cluster.objects.matching import Toleration
 from nri_policy.cluster.objects.node import HOSTNAME, ClusterNode, Taint
 from nri_policy.foundation.clock import Clock
@@ -26,9 +26,9 @@ FIXED_SECONDS = 30.0
 class FailedHosts:
     """Since when something is wrong with the hosts of a cluster, by their names as labels."""
 
-    def __init__(self, engine: Engine, clock: Clock) -> None:
-        """Judge the nodes of *engine* by its settings."""
-        self._engine = engine
+    def __init__(self, state: ClusterState, clock: Clock) -> None:
+        """Judge the nodes of *state* by its settings."""
+        self._state = state
         self._clock = clock
         self._since: dict[str, dict[Taint | None, float]] = {}  # by host; None: it is not ready
 
@@ -83,7 +83,7 @@ class FailedHosts:
         return found, again
 
     def _node(self, host: str) -> ClusterNode | None:
-        return next(iter(self._engine.view.on_host(host)), None)
+        return next(iter(self._state.view.on_host(host)), None)
 
     def _fails_at(
         self, host: str, tolerations: Collection[Iterable[Toleration]], busy: bool
@@ -100,7 +100,7 @@ class FailedHosts:
     def _times(
         self, host: str, tolerations: Collection[Iterable[Toleration]], busy: bool
     ) -> Iterator[float]:
-        fixed = self._engine.settings.failure.policy == "Fixed30s"
+        fixed = self._state.settings.failure.policy == "Fixed30s"
         for taint, since in self._since.get(host, {}).items():
             tolerated = 0.0
             if taint is not None:

@@ -12,7 +12,8 @@ import msgspec
 from msgspec import Struct
 from msgspec.structs import replace
 
-from nri_policy.cluster.engine.engine import Engine
+from nri_policy.cluster.engine.state.cluster_state import ClusterState
+from nri_policy.cluster.engine.unit_placement import tree_of
 from nri_policy.cluster.objects.metadata import Key
 from nri_policy.cluster.objects.settings import ZONE_LEVEL
 from nri_policy.cluster.requests.group import PlacementGroup
@@ -32,8 +33,8 @@ class _Refused(Struct):
 class KnownRefusals:
     """Which groups still do not fit, without another attempt."""
 
-    def __init__(self, engine: Engine) -> None:
-        self._engine = engine
+    def __init__(self, state: ClusterState) -> None:
+        self._state = state
         self._asked: dict[Key, tuple[bytes, int]] = {}  # the requests of refused groups
         self._refused: dict[_Request, _Refused] = {}
         self._checked = -1  # the release up to which `_holding` is valid
@@ -52,7 +53,7 @@ class KnownRefusals:
         self._asked[key] = request[1], pods
         known = self._refused.get(request)
         if known is None or pods < known.pods or not self._still_holds(request, known):
-            self._refused[request] = _Refused(unit, pods, self._engine.releases)
+            self._refused[request] = _Refused(unit, pods, self._state.releases)
             self._holding.pop(request, None)
 
     def remove(self, key: Key) -> None:
@@ -79,7 +80,7 @@ class KnownRefusals:
         if exclusive_of(group.pod_sets) is not None or together_of(group) is not None:
             return None
         found = [unit for unit in units(group) if unit.workers.count]
-        if len(found) != 1 or found[0].leader is not None or self._engine.running_of(key):
+        if len(found) != 1 or found[0].leader is not None or self._state.running_of(key):
             return None
         request = found[0].workers.request
         named = () if request is None else (request.required, request.preferred)
@@ -88,12 +89,12 @@ class KnownRefusals:
         return None if below else found[0]
 
     def _still_holds(self, request: _Request, known: _Refused) -> bool:
-        if self._checked != self._engine.releases:
-            self._checked = self._engine.releases
+        if self._checked != self._state.releases:
+            self._checked = self._state.releases
             self._holding.clear()
         holds = self._holding.get(request)
         if holds is None:
-            released = self._engine.released_since(known.release)
+            released = self._state.released_since(known.release)
             holds = released is not None and not self._has_room(known.unit, released, request[0])
             if holds:
                 known.release = self._checked
@@ -102,7 +103,7 @@ class KnownRefusals:
 
     def _has_room(self, unit: Unit, hosts: Collection[str], aside: Collection[str]) -> bool:
         """Whether one of *hosts* has room for a pod, by its amounts in all."""
-        tree, kind = self._engine.tree_of(unit), self._engine.kind_of(unit.workers)
+        tree, kind = tree_of(self._state, unit), self._state.kind_of(unit.workers)
         for host in hosts:
             leaf = None if host in aside else tree.leaf_of(host)
             if leaf is not None:

@@ -11,7 +11,7 @@ from collections.abc import Collection
 
 from msgspec.structs import replace
 
-from nri_policy.cluster.engine.engine import Engine
+from nri_policy.cluster.engine.state.cluster_state import ClusterState
 from nri_policy.cluster.groups.gates import without_place
 from nri_policy.cluster.groups.gathering import Incomplete, check_complete, pod_set_names
 from nri_policy.cluster.groups.members import Members
@@ -33,8 +33,8 @@ from nri_policy.cluster.workloads.kueue import assigned_group
 class PlacedPods:
     """The pods of groups that have places."""
 
-    def __init__(self, engine: Engine, members: Members) -> None:
-        self._engine = engine
+    def __init__(self, state: ClusterState, members: Members) -> None:
+        self._state = state
         self._members = members
 
     def phases(self, group: Key) -> Counter[str]:
@@ -52,16 +52,16 @@ class PlacedPods:
         key = (pod.namespace, pod.name)
         assigned = assigned_group(pod)
         if assigned is not None:
-            self._engine.set_member(pod, assigned)
+            self._state.set_member(pod, assigned)
         elif group is None:
-            self._engine.set_pod(pod)
+            self._state.set_pod(pod)
         elif pod.finished:
-            self._engine.remove_pod(*key)
+            self._state.remove_pod(*key)
         elif key in self._members.elsewhere.get(group, ()):
             node = pod.node or self._node_of(pod)  # its destination, until the pod is failed
-            self._engine.set_member(replace(pod, node=node), None)
+            self._state.set_member(replace(pod, node=node), None)
         else:
-            self._engine.set_member(pod, group[1])
+            self._state.set_member(pod, group[1])
 
     def recount(self, key: Key, group: PlacementGroup | None) -> bool:
         """Recompute which pods occupy the places of a group; return whether that has changed.
@@ -75,14 +75,14 @@ class PlacedPods:
         ]
         pods = [each.pod for each in members]
         if group is not None and group.status.assignments:
-            names = pod_set_names(members, self._engine.levels, group.pod_sets)
+            names = pod_set_names(members, self._state.levels, group.pod_sets)
             by_pod_set: dict[str, list[Pod]] = {}
             for name, pod in zip(names, pods, strict=True):
                 by_pod_set.setdefault(name, []).append(pod)
             pods = []
             for name, own in by_pod_set.items():
                 places = [each for each in group.status.assignments if each.pod_set == name]
-                pods += without_place(places, own, self._engine.nodes)
+                pods += without_place(places, own, self._state.nodes)
         elsewhere = {(key[0], pod.name) for pod in pods}
         changed = elsewhere ^ self._members.elsewhere.get(key, {}).keys()
         for pod_key in changed:
@@ -98,11 +98,11 @@ class PlacedPods:
         *owners* are the uids of its owners.
         """
         members = self._members.of(key)
-        names = pod_set_names(members, self._engine.levels, group.pod_sets)
+        names = pod_set_names(members, self._state.levels, group.pod_sets)
         claimed = self._members.count_claims(group, names, owners)
         if all(count <= claimed[name] for name, count in places_by_pod_set(group).items()):
             return group.status
-        return give_back(group, members, names, claimed, self._engine.nodes)
+        return give_back(group, members, names, claimed, self._state.nodes)
 
     def missing_places(self, key: Key, group: PlacementGroup, *, owned: bool) -> dict[str, int]:
         """Return how many places more the pods that wait need, by pod set, once all are there.
@@ -114,7 +114,7 @@ class PlacedPods:
             check_complete(key, members, self._members.count_spared(key))
         except (Incomplete, DocumentError):
             return {}
-        counts = Counter(pod_set_names(members, self._engine.levels, group.pod_sets))
+        counts = Counter(pod_set_names(members, self._state.levels, group.pod_sets))
         places = places_by_pod_set(group)
         found = {}
         for each in group.pod_sets:
@@ -128,18 +128,18 @@ class PlacedPods:
         busy = {
             self.host(pod)
             for pod in (each.pod for each in self._members.of(key))
-            if pod.node in self._engine.nodes and not (pod.finished or pod.deleted)
+            if pod.node in self._state.nodes and not (pod.finished or pod.deleted)
         }
         return [*+hosts_of(group)], busy
 
     def _node_of(self, pod: Pod) -> str:
         """Return the node that the selector of a pod names by its host; empty if there is none."""
         host = pod.spec.node_selector.get(HOSTNAME, "")
-        named = self._engine.view.on_host(host) if host else []
+        named = self._state.view.on_host(host) if host else []
         return named[0].name if named else ""
 
     def host(self, pod: Pod) -> str:
         """Return the host where a pod is, or was to be."""
-        node = self._engine.nodes.get(pod.node)
+        node = self._state.nodes.get(pod.node)
         own = "" if node is None else node.labels.get(HOSTNAME, "")
         return own or pod.spec.node_selector.get(HOSTNAME, "")

@@ -10,7 +10,7 @@ from collections.abc import Collection, Iterator, Sequence
 
 from msgspec.structs import replace
 
-from nri_policy.cluster.engine.engine import Engine
+from nri_policy.cluster.engine.state.cluster_state import ClusterState
 from nri_policy.cluster.groups.gates import openings
 from nri_policy.cluster.groups.gathering import Member, pod_set_names
 from nri_policy.cluster.groups.members import Members
@@ -35,9 +35,9 @@ class PodChanges:
     """Pending writes of pods."""
 
     def __init__(
-        self, engine: Engine, members: Members, placed_pods: PlacedPods, clock: Clock
+        self, state: ClusterState, members: Members, placed_pods: PlacedPods, clock: Clock
     ) -> None:
-        self._engine = engine
+        self._state = state
         self._members = members
         self._placed_pods = placed_pods
         self._clock = clock
@@ -45,7 +45,7 @@ class PodChanges:
     @property
     def gate(self) -> str:
         """The gate behind which pods of groups wait."""
-        return self._engine.settings.groups.gate
+        return self._state.settings.groups.gate
 
     def under_way(self, group: Key) -> bool:
         """Whether a pod of a group is about to be let go to a place."""
@@ -72,8 +72,8 @@ class PodChanges:
             for each in members
             if not each.pod.finished and not (each.pod.deleted and each.pod.gates)
         ]
-        names = pod_set_names(members, self._engine.levels, group.pod_sets)
-        nodes = self._engine.nodes
+        names = pod_set_names(members, self._state.levels, group.pod_sets)
+        nodes = self._state.nodes
         for assignment in group.status.assignments:
             own = [
                 self._as_asked(each)

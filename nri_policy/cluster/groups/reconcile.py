@@ -110,7 +110,7 @@ def _create(view: View, key: Key, members: list[Member]) -> Iterator[Write]:
     try:
         check_gated(members, view.changes.gate)
         spared, led = view.members.count_spared(key), view.members.led(key)
-        group = gather(key, members, view.engine.levels, spared, led)
+        group = gather(key, members, view.engine.state.levels, spared, led)
     except (Incomplete, DocumentError) as problem:
         if isinstance(problem, Incomplete) and view.members.is_ending(key):
             return
@@ -163,11 +163,11 @@ def _fit_to_pods(view: View, seen: SeenGroup, members: list[Member]) -> Placemen
     key = (group.namespace, group.name)
     spared = view.members.count_spared(key)
     try:
-        check_members(group, members, view.engine.levels, spared)
+        check_members(group, members, view.engine.state.levels, spared)
     except (Incomplete, DocumentError):
         if seen.owners or not (members and group.made):
             raise
-        found = gather(key, members, view.engine.levels, spared)
+        found = gather(key, members, view.engine.state.levels, spared)
         return replace(group, pod_sets=found.pod_sets, together=found.together)
     return group
 
@@ -202,7 +202,7 @@ def _resize(view: View, seen: SeenGroup, members: list[Member]) -> PlacementGrou
         check_complete(key, members, view.members.count_spared(key))
     except (Incomplete, DocumentError):
         return None
-    counts = Counter(pod_set_names(members, view.engine.levels, seen.group.pod_sets))
+    counts = Counter(pod_set_names(members, view.engine.state.levels, seen.group.pod_sets))
     pod_sets = tuple(replace(each, count=counts.pop(each.name, 0)) for each in seen.group.pod_sets)
     return (
         None
@@ -239,7 +239,7 @@ def _keep(view: View, seen: SeenGroup, members: list[Member]) -> Iterator[Write]
         if not view.groups[key].is_busy(view.clock.now()):
             conditions = yield from _move_unbound(view, seen, members)
             yield from _run(view, seen, lacking, conditions)
-    if view.engine.groups[key] is group:  # else it has other places soon
+    if view.engine.state.groups[key] is group:  # else it has other places soon
         if _is_any_gated(view, members) and view.is_contested(key):
             view.groups.look_again(key, view.clock.now())  # in the next step: pods have news
         else:
@@ -263,7 +263,7 @@ def _is_crowded_out(view: View, group: PlacementGroup, members: Collection[Membe
         return False
     if view.changes.under_way(key) or view.is_contested(key):
         return False
-    return is_overbooked(view.engine, group)
+    return is_overbooked(view.engine.state, group)
 
 
 def _grow(
@@ -296,7 +296,7 @@ def _unhealthy(view: View, group: PlacementGroup) -> list[str]:
     tolerations = [
         (*each.template.spec.tolerations, *(topology.tolerations if topology else ()))
         for each in group.pod_sets
-        for topology in [view.engine.topology_of(each)]
+        for topology in [view.engine.state.topology_of(each)]
     ]
     known = group.status.unhealthy_nodes
     unhealthy, again = view.failures.failed_hosts(hosts, tolerations, busy, known)
@@ -366,7 +366,7 @@ def _message(view: View, group: PlacementGroup, lacking: dict[str, int]) -> str:
 
 def _unjudged(view: View, key: Key) -> str:
     """Return what of a group's pods only kube-scheduler can judge, which may keep them."""
-    levels = view.engine.levels
+    levels = view.engine.state.levels
     every = [
         (*each.pod.constraints, *each.pod.own.names(levels)) for each in view.members.live(key)
     ]
@@ -395,7 +395,7 @@ def _members_to_serve(view: View, seen: SeenGroup) -> list[Member]:
 
 def _lost_label(view: View, group: PlacementGroup) -> str:
     """Return which of a group's hosts have lost a label: nothing more goes there."""
-    topologies = [view.engine.topology_of(each) for each in group.pod_sets]
+    topologies = [view.engine.state.topology_of(each) for each in group.pod_sets]
     levels = {level for each in topologies if each is not None for level in each.levels}
     missing = view.failures.missing_label(hosts_of(group), levels)
     return "" if missing is None else f"{missing[0]} has no label {missing[1]} any more"

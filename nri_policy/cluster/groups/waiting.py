@@ -49,7 +49,7 @@ class WaitingGroups:
         self._groups = groups
         self._engine = engine
         self._reservations = Reservations(engine)
-        self._generation = engine.generation  # the engine's, when holds were last worked out
+        self._generation = engine.state.generation  # the engine's, when holds were last worked out
         self.ended = 0  # holds without a place
         self._now = 0.0  # when hosts were last set aside
         self._change = 0  # change number of the queue at the last look for ended pods
@@ -58,7 +58,7 @@ class WaitingGroups:
         self._lacks: dict[object, str | None] = {}  # see `Reservations.find_lack`, by shape
         self._hopeless: dict[bytes, GroupStatus] = {}  # what came of those that fit nowhere
         self._refused: dict[bytes, GroupStatus] = {}  # refusals in this round, by shape
-        self._known = KnownRefusals(engine)
+        self._known = KnownRefusals(engine.state)
         self._refused_without: frozenset[str] = frozenset()  # these hosts
         self._counted: dict[tuple[frozenset[str], bytes], GroupStatus] = {}  # see `count_by_zones`
         self._shaped: tuple[PlacementGroup | None, bytes] = None, b""  # the latest, and its shape
@@ -66,7 +66,7 @@ class WaitingGroups:
 
     def see_cluster(self) -> None:
         """React to changed nodes, zones or settings of the engine."""
-        if self._generation == self._engine.generation:
+        if self._generation == self._engine.state.generation:
             self.queue.note_change()  # no more than what is in use
         else:
             self._see_change()
@@ -110,20 +110,20 @@ class WaitingGroups:
         For a group that runs it doubles as its pauses do: few hosts make all that it has useful
         again, and the last job on them may take longer than most.
         """
-        timeout = self._engine.settings.groups.hold_timeout
+        timeout = self._engine.state.settings.groups.hold_timeout
         waits, ended = self.queue.rank(key)[1], self.queue.pauses(key)[0]
         return timeout if waits else min(timeout * 2.0 ** min(ended, 20), max(timeout, MAX_PAUSE))
 
     def hold(self, now: float, find: Callable[[Key], PlacementGroup]) -> None:
         """Recompute host reservations; requeue groups whose reservation changed."""
         self._now = now
-        if self._generation != self._engine.generation:
+        if self._generation != self._engine.state.generation:
             self._see_change()
         for key in [key for key in self._groups.growing if key not in self.queue]:
             self._groups.update(key, more=NONE)
         self._end_stuck(now, find)
         while True:
-            timeout = self._engine.settings.groups.timeout
+            timeout = self._engine.state.settings.groups.timeout
             holders = self.queue.holders(now, timeout, self._groups.holding)
             for key in [key for key in self._groups.holding if key not in holders]:
                 self._groups.update(key, reservation=None)
@@ -195,7 +195,7 @@ class WaitingGroups:
 
     def _count(self, key: Key, group: PlacementGroup, hosts: Collection[str]) -> int:
         """Return how many of the pods that a group lacks fit on hosts now."""
-        return count_fitting(self._engine, self._lacking(key, group), hosts)
+        return count_fitting(self._engine.state, self._lacking(key, group), hosts)
 
     def _lacking(self, key: Key, group: PlacementGroup) -> PlacementGroup:
         if not group.status.assignments:
@@ -216,7 +216,7 @@ class WaitingGroups:
         Holders are always tried, and once when their hold ended, so that their status says it. With
         preemption, other groups may have come that can leave: all are tried.
         """
-        preemption = self._engine.settings.groups.preemption
+        preemption = self._engine.state.settings.groups.preemption
         for key in keys:
             if (
                 preemption
@@ -284,7 +284,7 @@ class WaitingGroups:
         return self._find_lack(group) is not None
 
     def _find_lack(self, group: PlacementGroup) -> str | None:
-        shape, groups = self._shape(group), self._engine.settings.groups
+        shape, groups = self._shape(group), self._engine.state.settings.groups
         known = shape, group.priority if groups.preemption else 0
         if known not in self._lacks:
             if len(self._lacks) >= MAX_SHAPES:
@@ -325,7 +325,7 @@ class WaitingGroups:
         own = self._groups[key].reservation
         if own is not None:
             lacking = self._lacking(key, group)
-            fits = count_fitting(self._without(self._aside(key)), lacking, own.hosts)
+            fits = count_fitting(self._without(self._aside(key)).state, lacking, own.hosts)
             where = place_of(group, own.hosts, self._engine)
             pods, minutes = counted(pods_of(lacking), "pod"), max(0.0, self._now - own.since) // 60
             return f"reserved: {where}, {fits} of {pods} fit now, since {minutes:.0f} min"
@@ -342,7 +342,7 @@ class WaitingGroups:
         None unless hosts are held against all. Pods of DaemonSets run everywhere; those of groups
         have their places.
         """
-        if self._engine.settings.groups.holds != "all":
+        if self._engine.state.settings.groups.holds != "all":
             return {}
         if GROUP_LABEL in pod.annotations or any(one.kind == "DaemonSet" for one in pod.owners):
             return {}
@@ -364,7 +364,7 @@ class WaitingGroups:
 
     def _without(self, hosts: frozenset[str]) -> Engine:
         """Return the engine without hosts; a fork is kept, for most groups are refused."""
-        if hosts != self._trial_without or not self._trial.is_up_to_date():
+        if hosts != self._trial_without or not self._trial.state.is_up_to_date():
             self._trial, self._trial_without = self._engine.without_nodes(hosts), hosts
         return self._trial
 
@@ -378,7 +378,7 @@ class WaitingGroups:
         return found
 
     def _see_change(self) -> None:
-        self._generation = self._engine.generation
+        self._generation = self._engine.state.generation
         self._checked = False
         self._known.clear()
         self._lacks.clear()

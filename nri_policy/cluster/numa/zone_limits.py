@@ -94,13 +94,13 @@ class ZoneLimits:
         for host, others in self._by_host(replace(group, status=status)).items():
             for name in aligned.get(host, ()):
                 for pods in (workers, *leader):
-                    most = min(found[pods.pod_set][name], pods.count)
-                    number = hosts.number_beside(host, others, replace(pods, count=most))
-                    found[pods.pod_set][name] = number
+                    own = found.setdefault(pods.pod_set, {})
+                    some = replace(pods, count=min(own.get(name, pods.count), pods.count))
+                    own[name] = hosts.number_beside(host, others, some)
                 if leader and found[leader[0].pod_set][name]:
                     some = replace(workers, count=found[workers.pod_set][name])
                     number = hosts.number_beside(host, [*others, *leader], some)
-                    found[unit.names][name] = number
+                    found.setdefault(unit.names, {})[name] = number
         return found
 
     def find_refused(

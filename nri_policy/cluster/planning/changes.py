@@ -12,6 +12,7 @@ from msgspec.structs import replace
 from nri_policy.cluster.engine.bisection import smallest_fitting
 from nri_policy.cluster.engine.engine import Engine
 from nri_policy.cluster.engine.preemption import find_fewest, lower_groups
+from nri_policy.cluster.engine.unit_placement import tree_of
 from nri_policy.cluster.objects.metadata import Key
 from nri_policy.cluster.objects.node import HOSTNAME
 from nri_policy.cluster.objects.pod import Pod
@@ -169,7 +170,7 @@ def _coarser(engine: Engine, group: PlacementGroup, unit: Unit) -> list[Suggeste
     request = unit.workers.request
     if request is None or request.required is None:
         return []
-    levels = engine.tree_of(unit).shape.levels
+    levels = tree_of(engine.state, unit).shape.levels
     asking = [each for each in unit.pod_sets if each.request and each.request.required is not None]
     for level in reversed(levels[: levels.index(request.required)]):
         changed = [_requesting(each, required=level) for each in asking]
@@ -189,7 +190,7 @@ def _coarser_slices(engine: Engine, group: PlacementGroup, unit: Unit) -> list[S
     pod_set, request = unit.workers, unit.workers.request
     if request is None or not request.slices:
         return []
-    levels = engine.tree_of(unit).shape.levels
+    levels = tree_of(engine.state, unit).shape.levels
     top = request.required or request.preferred or levels[0]
     outer, *inner = request.slices
     for level in reversed(levels[levels.index(top) : levels.index(outer.level)]):
@@ -220,7 +221,7 @@ def _leaving(engine: Engine, group: PlacementGroup, pods: Iterable[Pod]) -> list
 
     Both at once only where neither is enough.
     """
-    known = engine.pods()
+    known = engine.state.pods()
     lower = [
         each
         for each in pods
@@ -265,7 +266,7 @@ class _Leaving:
         return some if self._fits_without([*groups, *some]) else pods
 
     def _host(self, pod: Pod) -> str:
-        node = self._engine.nodes.get(pod.node)
+        node = self._engine.state.nodes.get(pod.node)
         return pod.node if node is None else node.labels.get(HOSTNAME, pod.node)
 
     def _fits_without(self, gone: Sequence[Key | Pod]) -> bool:
@@ -274,11 +275,11 @@ class _Leaving:
     def _without(self, gone: Sequence[Key | Pod]) -> Engine:
         """Return a fork without these."""
         trial = self._without_groups
-        trial.take_out(_groups_of(gone))
+        trial.state.take_out(_groups_of(gone))
         if pods := _pods_of(gone):
             trial = trial.fork()
             for pod in pods:
-                trial.end(pod)
+                trial.state.end(pod)
         return trial
 
 

@@ -9,11 +9,13 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from nri_policy.cluster.engine.engine import Engine
+from nri_policy.cluster.engine.group_placement import shared_level
 from nri_policy.cluster.engine.search.crowding import crowded_domains
 from nri_policy.cluster.engine.search.placement import count
 from nri_policy.cluster.engine.search.unfit_message import exclusions
 from nri_policy.cluster.engine.state.filter import Filter
 from nri_policy.cluster.engine.state.tree import Tree
+from nri_policy.cluster.engine.unit_placement import tree_of
 from nri_policy.cluster.objects.assignment import MAX_COUNT
 from nri_policy.cluster.objects.document import Amounts, with_place
 from nri_policy.cluster.objects.pod import Pod
@@ -159,12 +161,12 @@ def is_malformed(engine: Engine, group: PlacementGroup) -> bool:
     try:
         for unit in units(group):
             tree, _ = _planned(engine, unit)
-            crowded_domains(group, unit, tree, (), engine.view)
+            crowded_domains(group, unit, tree, (), engine.state.view)
             trees.append(tree)
         if trees and together is not None:
-            engine.shared_level(together, trees)
+            shared_level(engine.state, together, trees)
         if trees and exclusive is not None:
-            engine.shared_level(Together(required=exclusive), trees)
+            shared_level(engine.state, Together(required=exclusive), trees)
     except Unplaceable:
         return True
     return False
@@ -173,9 +175,9 @@ def is_malformed(engine: Engine, group: PlacementGroup) -> bool:
 def _planned(engine: Engine, unit: Unit) -> tuple[Tree, PlacementPlan]:
     """Return on which tree *unit* is placed, and what it asks for there; raises Unplaceable."""
     only_spread = is_spread(unit.workers) and not asks(unit.workers.request)  # anywhere
-    tree = engine.tree_of(unit)
+    tree = tree_of(engine.state, unit)
     nothing = implied(unit) or only_spread
-    wanted = plan(unit, implied=nothing, levels=tree.shape.levels, settings=engine.settings)
+    wanted = plan(unit, implied=nothing, levels=tree.shape.levels, settings=engine.state.settings)
     return tree, wanted
 
 
@@ -183,8 +185,8 @@ def _pod_set(engine: Engine, unit: Unit) -> PodSetExplanation | None:
     """Return how much of a pod set fits at every level; None for an invalid request."""
     try:
         tree, wanted = _planned(engine, unit)
-        most = engine.limits.of(replace(unit, workers=replace(unit.workers, count=MAX_COUNT)))
-        counts, kind = count(tree, unit, wanted, engine.settings, {}, most)
+        most = engine.state.limits.of(replace(unit, workers=replace(unit.workers, count=MAX_COUNT)))
+        counts, kind = count(tree, unit, wanted, engine.state.settings, {}, most)
     except Unplaceable:
         return None
     total, excluded = exclusions(counts, kind)

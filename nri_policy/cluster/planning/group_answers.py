@@ -49,7 +49,7 @@ def try_groups(
             notes += [*_left_out(engine, group, live=live), *_preempts(engine, group)]
         malformed = is_malformed(engine, group)
         tried.append(
-            replace(record_placed(engine, group, status), notes=notes, malformed=malformed)
+            replace(record_placed(engine.state, group, status), notes=notes, malformed=malformed)
         )
     return tried
 
@@ -69,7 +69,7 @@ def explain_group(
     if found.standing is not None:
         trial = without_reserved(engine, found.standing)
         found = replace(found, status=trial.count_by_zones(group, found.status))
-    refusals = engine.limits.check(group)  # empty for a group without places
+    refusals = engine.state.limits.check(group)  # empty for a group without places
     notes = [*notes_of(engine, group), *notes_of_zones(engine, group, found.status)]
     notes += [f"{group.namespace}/{group.name}, {text}" for text in refusals.texts]
     notes += _left_out(engine, group, live=live)
@@ -81,7 +81,7 @@ def notes_of_devices(engine: Engine, group: PlacementGroup, devices: DeviceClaim
     """Yield what devices the pods of a group claim, and which nodes have them."""
     for each in group.pod_sets:
         name = f"{group.namespace}/{group.name}, pod set {each.name}"
-        for text in devices.describe(group.namespace, each.template.claims, engine.nodes):
+        for text in devices.describe(group.namespace, each.template.claims, engine.state.nodes):
             yield f"{name}, {text}"
 
 
@@ -91,9 +91,9 @@ def notes_of_zones(engine: Engine, group: PlacementGroup, status: GroupStatus) -
     if status.conditions:
         yield f"{name}: {_HINT}"
     elif not status.assignments:
-        nodes = engine.nodes
+        nodes = engine.state.nodes
         for each in group.pod_sets:
-            refused = engine.limits.too_small(each.template.spec) if each.count else {}
+            refused = engine.state.limits.too_small(each.template.spec) if each.count else {}
             if refused:
                 node, why = next(iter(refused.items()))
                 yield (
@@ -105,7 +105,7 @@ def notes_of_zones(engine: Engine, group: PlacementGroup, status: GroupStatus) -
 
 def _preempts(engine: Engine, group: PlacementGroup) -> Iterator[str]:
     """Yield that a group which does not fit might yet preempt others, if it might."""
-    others = engine.groups.values() if engine.settings.groups.preemption else ()
+    others = engine.state.groups.values() if engine.state.settings.groups.preemption else ()
     if any(each.priority < group.priority and each.status.assignments for each in others):
         yield (
             f"{group.namespace}/{group.name}: preemption is not tried here:"
@@ -127,7 +127,7 @@ def notes_of(engine: Engine, group: PlacementGroup) -> Iterator[str]:
     for each in requested(group):
         name = f"{group.namespace}/{group.name}, pod set {each.name}"
         template = each.template
-        judged = [*template.constraints, *template.own.names(engine.levels)]
+        judged = [*template.constraints, *template.own.names(engine.state.levels)]
         if each.count and judged:
             yield f"{name}: {describe(judged)}"
         unknown = (*_unknown_labels(engine, each), *_unknown_resources(engine, each))
@@ -136,7 +136,7 @@ def notes_of(engine: Engine, group: PlacementGroup) -> Iterator[str]:
 
 
 def _unknown_resources(engine: Engine, pod_set: PodSet) -> Iterator[str]:
-    nodes = engine.nodes.values()
+    nodes = engine.state.nodes.values()
     for name, amount in pod_set.template.spec.effective().items():
         if amount and not any(name in node.allocatable for node in nodes):
             known = {each for node in nodes for each in node.allocatable}
@@ -148,13 +148,13 @@ def _left_out(engine: Engine, group: PlacementGroup, *, live: bool) -> list[str]
 
     It offers to leave out levels whose labels nodes lack, if the group does not name them.
     """
-    tree = tree_of_hosts(engine, group)
+    tree = tree_of_hosts(engine.state, group)
     topology, reasons = tree.shape.topology, by_reason(tree.left_out)
     lacking = {each: f"no label {each}" for each in topology.levels}
     lacking = {each: reason for each, reason in lacking.items() if reason in reasons}
     others = [each for each in topology.levels if each not in lacking]
     named = {level for each in requested(group) for level in named_levels(each.request)}
-    is_first = topology.name == engine.settings.topologies[0].name  # which --levels is about
+    is_first = topology.name == engine.state.settings.topologies[0].name  # which --levels is about
     offer = ""
     if others and named.isdisjoint(lacking) and (live or is_first):
         offer = f"; --levels {','.join(others)} tries without it"
@@ -168,7 +168,7 @@ def _left_out(engine: Engine, group: PlacementGroup, *, live: bool) -> list[str]
 
 def _unknown_labels(engine: Engine, pod_set: PodSet) -> Iterator[str]:
     over = spread_labels(pod_set.request)
-    nodes = engine.nodes.values()
+    nodes = engine.state.nodes.values()
     for each in read_preferences(over, "spreadOver"):
         spread = f"spread over {quoted(each.key)}"
         if not any(each.key in node.labels for node in nodes):

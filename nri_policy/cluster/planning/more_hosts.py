@@ -42,7 +42,7 @@ def more_hosts(
     }
     if not copies:
         return []
-    larger = engine_of(_with_copies(snapshot, copies), engine.settings)
+    larger = engine_of(_with_copies(snapshot, copies), engine.state.settings)
     trial = without_reserved(larger, standing(engine, group))
     every = {name for names in copies.values() for name in names}
     best: SuggestedChange | None = None
@@ -73,7 +73,7 @@ def _models(engine: Engine, group: PlacementGroup) -> list[str]:
     found: dict[Hashable, tuple[int, str]] = {}
     for unit in units(group):
         with suppress(Unplaceable):
-            rooms = UnitCapacity(engine, unit)
+            rooms = UnitCapacity(engine.state, unit)
             level = min(rooms.plan.level, rooms.host_level)
             domains = rooms.tree.shape.domains
             room = Counter[int]()
@@ -81,7 +81,7 @@ def _models(engine: Engine, group: PlacementGroup) -> list[str]:
                 room[domains.above(leaf, level)] += rooms.pods(name)
             asked = unit.workers.template.spec.effective()
             for name, leaf in rooms.leaf.items():
-                node = engine.nodes[name]
+                node = engine.state.nodes[name]
                 if all(node.allocatable.get(each, 0) >= asked[each] for each in asked):
                     domain = domains.above(leaf, level)
                     kind = level, domain, (*sorted(node.allocatable.items()),), node.taints

@@ -102,7 +102,7 @@ def plan_moves(
 
 def movable_pods(engine: Engine, snapshot: ClusterSnapshot) -> tuple[list[Pod], Counter[str]]:
     """Return the pods that could move; and how many others were to be movable, by why not."""
-    known = engine.pods()
+    known = engine.state.pods()
     movable, staying = [], Counter[str]()
     for pod in snapshot.pods:
         if is_movable(pod.annotations, pod.labels) and pod.node and not pod.finished:
@@ -133,7 +133,7 @@ def _why_not(pod: Pod, budgets: Sequence[Budget]) -> str:
 
 
 def _aligns(engine: Engine, node: str) -> bool:
-    report = engine.view.zones.get(node)
+    report = engine.state.view.zones.get(node)
     return report is not None and aligns_pods(report)
 
 
@@ -157,13 +157,15 @@ class _Search:
         self._units = [unit for unit in units(group) if unit.workers.count]
         self._asked = Counter[str]()  # of each resource, what the pod that needs most of it does
         for unit in self._units:
-            self._asked |= Counter(engine.kind_of(unit.workers))
-        self._reserved = {host for each in engine.groups.values() for host in each.status.reserved}
+            self._asked |= Counter(engine.state.kind_of(unit.workers))
+        self._reserved = {
+            host for each in engine.state.groups.values() for host in each.status.reserved
+        }
 
     @cached_property
     def _zones(self) -> LiveZones:
         """The zones of all nodes, where pods that move are promised their places."""
-        return live_zones(self._snapshot, self._engine.settings)
+        return live_zones(self._snapshot, self._engine.state.settings)
 
     def find(
         self, movable: Sequence[Pod], budgets: Sequence[Budget]
@@ -213,23 +215,25 @@ class _Search:
             status = trial.place(self._group, explain=False)
             return (status, moves) if status.assignments else None
         pod, *others = pods
-        kind = trial.kind(pod.spec.effective())
+        kind = trial.state.kind(pod.spec.effective())
         for node in self._nodes_for(trial, pod):
             if next(tries, None) is None:
                 return None
-            trial.occupy(node, kind, 1)
+            trial.state.occupy(node, kind, 1)
             found = self._arrange(trial, others, [*moves, _move(pod, node)], tries)
-            trial.occupy(node, kind, -1)
+            trial.state.occupy(node, kind, -1)
             if found is not None:
                 return found
         return None
 
     def _nodes_for(self, trial: Engine, pod: Pod) -> list[str]:
         """Return some of the nodes that have room for a pod, those with the least of it first."""
-        if len(trial.nodes) > _FEW_NODES or any(map(aligns_pods, trial.view.zones.values())):
+        if len(trial.state.nodes) > _FEW_NODES or any(
+            map(aligns_pods, trial.state.view.zones.values())
+        ):
             return []
         alone = PodSet(name="main", count=1, template=Template(spec=pod.spec))
-        room = UnitCapacity(trial, Unit(workers=alone))
+        room = UnitCapacity(trial.state, Unit(workers=alone))
         fits = {node: room.pods(node) for node in room.leaf}
         nodes = [
             node
@@ -267,7 +271,7 @@ class _Search:
         """Return a fork in which these are out of the cluster."""
         trial = self._engine.fork()
         for pod in pods:
-            trial.end(pod)
+            trial.state.end(pod)
         return trial
 
     def _choices(self, pods: Sequence[Pod]) -> Iterator[list[Pod]]:
@@ -305,8 +309,8 @@ class _Search:
             if number:
                 for own in on_node.values():
                     if len(own) >= number:
-                        trial.end(own[number - 1])
-            rooms = [UnitCapacity(trial, unit) for unit in self._units]
+                        trial.state.end(own[number - 1])
+            rooms = [UnitCapacity(trial.state, unit) for unit in self._units]
             for node, own in on_node.items():
                 if number <= len(own):
                     fits[node].append(sum(each.pods(node) for each in rooms))
@@ -317,7 +321,7 @@ class _Search:
 
         Beside them is how many pods of the first pod set more than fit are to be in the domain.
         """
-        room = UnitCapacity(self._engine, self._units[0])
+        room = UnitCapacity(self._engine.state, self._units[0])
         every = [node for node in on_node if node in room.leaf]
         if room.plan.unconstrained:
             return [(room.lack(-1), every)]
@@ -332,14 +336,14 @@ class _Search:
         """Return where *pods*, which are out, would go beside the group; raises _StaysError."""
         own = {*hosts_named(status, trial)}
         aligned = {each for each in own if _aligns(trial, each)}
-        trial.set_group(replace(self._group, status=status))
+        trial.state.set_group(replace(self._group, status=status))
         moves = []
         try:
             for pod in pods:
                 to = self._place_of(trial, pod, own) or self._place_of(trial, pod, aligned)
                 if not to:
                     raise _StaysError(pod)
-                trial.occupy(to, trial.kind(pod.spec.effective()), 1)
+                trial.state.occupy(to, trial.state.kind(pod.spec.effective()), 1)
                 moves.append(_move(pod, to))
         finally:
             for pod in pods:
@@ -356,10 +360,10 @@ class _Search:
             node = next(iter(trial.spread(group)))
             if not node:
                 break
-            taken = host_reason(trial.nodes[node], {}, pod.spec)  # not its resources
+            taken = host_reason(trial.state.nodes[node], {}, pod.spec)  # not its resources
             if not taken and self._zones.choose(pod, request, [node]):
                 return node
-            trial.close([node])
+            trial.state.close([node])
         return ""
 
 

@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 import msgspec
 from msgspec import Struct
 
-from nri_policy.cluster.engine.engine import Engine
+from nri_policy.cluster.engine.state.cluster_state import ClusterState
 from nri_policy.cluster.engine.state.tree import Tree
 from nri_policy.cluster.objects.document import DocumentError
 from nri_policy.cluster.objects.metadata import Key
@@ -39,12 +39,12 @@ class TriedGroup(Struct, frozen=True, rename="camel"):
     malformed: bool = False  # whether the request is invalid on any cluster of these levels
 
 
-def record_placed(engine: Engine, group: PlacementGroup, status: GroupStatus) -> TriedGroup:
-    """Add a placed *group* to the engine, by its *status*; return the outcome."""
+def record_placed(state: ClusterState, group: PlacementGroup, status: GroupStatus) -> TriedGroup:
+    """Add a placed *group* to the state, by its *status*; return the outcome."""
     placed = msgspec.structs.replace(group, status=status)
     if status.state == "Placed":
-        engine.set_group(placed)
-    levels, parts = pods_by_domain(engine, placed)
+        state.set_group(placed)
+    levels, parts = pods_by_domain(state, placed)
     return TriedGroup(
         namespace=group.namespace, name=group.name, status=status, levels=levels, parts=parts
     )
@@ -87,15 +87,17 @@ def find_group(
     return group
 
 
-def tree_of_hosts(engine: Engine, group: PlacementGroup) -> Tree:
+def tree_of_hosts(state: ClusterState, group: PlacementGroup) -> Tree:
     """Return the tree of a group's topology, of the first one if there is none of that name."""
-    named = next((engine.topology_of(each) for each in group.pod_sets if each.request), None)
-    return engine.tree((named or engine.settings.topologies[0]).name)
+    named = next((state.topology_of(each) for each in group.pod_sets if each.request), None)
+    return state.tree((named or state.settings.topologies[0]).name)
 
 
-def pods_by_domain(engine: Engine, group: PlacementGroup) -> tuple[list[str], list[DomainPods]]:
+def pods_by_domain(
+    state: ClusterState, group: PlacementGroup
+) -> tuple[list[str], list[DomainPods]]:
     """Return a group's pods by the domains above their leaves, and the levels of these."""
-    tree = tree_of_hosts(engine, group)
+    tree = tree_of_hosts(state, group)
     depth = max(1, len(tree.shape.levels) - 1)
     parts = []
     for assignment in group.status.assignments:
@@ -105,7 +107,7 @@ def pods_by_domain(engine: Engine, group: PlacementGroup) -> tuple[list[str], li
             key, leaf = tuple(each.values[:depth]), "/".join(each.values)
             if assignment.levels[0] == HOSTNAME:
                 leaf = each.values[0]
-                nodes = engine.view.on_host(leaf)
+                nodes = state.view.on_host(leaf)
                 labels = nodes[0].labels if nodes else {}  # spreading goes outside the tree, too
                 key = tuple(labels.get(level, "") for level in tree.shape.levels[:depth])
             pods[key] += each.count

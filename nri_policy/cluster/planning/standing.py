@@ -23,8 +23,8 @@ class Standing(Struct, frozen=True, rename="camel"):
 def standing(engine: Engine, group: PlacementGroup) -> Standing:
     """Return where *group* stands among the groups of *engine*; one that is not there is last."""
     key = (group.namespace, group.name)
-    known = engine.groups.get(key)
-    others = [each for name, each in engine.groups.items() if name != key and _waits(each)]
+    known = engine.state.groups.get(key)
+    others = [each for name, each in engine.state.groups.items() if name != key and _waits(each)]
     own = _rank(group if known is None else known)
     ahead = [each for each in others if _rank(each) < own]
     reserved = [] if known is None else known.status.reserved
@@ -33,7 +33,7 @@ def standing(engine: Engine, group: PlacementGroup) -> Standing:
         waiting=len(others) + 1,
         pods=pods_of(group),
         reserved=reserved,
-        fitting=count_fitting(engine, group, reserved) if reserved else 0,
+        fitting=count_fitting(engine.state, group, reserved) if reserved else 0,
         set_aside={
             f"{each.namespace}/{each.name}": each.status.reserved
             for each in ahead

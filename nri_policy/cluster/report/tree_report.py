@@ -7,8 +7,8 @@ from collections.abc import Iterable, Iterator, Sequence
 
 from msgspec import Struct
 
-from nri_policy.cluster.engine.engine import Engine
 from nri_policy.cluster.engine.search.unfit_message import by_reason
+from nri_policy.cluster.engine.state.cluster_state import ClusterState
 from nri_policy.cluster.engine.state.tree import Tree
 from nri_policy.cluster.engine.state.zone_tree import ZoneTree
 from nri_policy.cluster.objects.document import Amounts
@@ -48,22 +48,22 @@ class TreeReport(Struct, frozen=True, rename="camel"):
     left_out: list[LeftOut]
 
 
-def tree_report(engine: Engine, name: str, *, zones: bool = False) -> TreeReport:
+def tree_report(state: ClusterState, name: str, *, zones: bool = False) -> TreeReport:
     """Return what there is of the topology *name*, down to its hosts, or to their *zones*.
 
     A zone's amounts are what its node's NodeResourceTopology says, less what is promised there.
     """
-    tree = engine.tree(name)
-    whole = _totals(engine, tree)
-    domains = [*_domains(engine, tree, whole, range(len(tree.shape.levels)))]
+    tree = state.tree(name)
+    whole = _totals(state, tree)
+    domains = [*_domains(state, tree, whole, range(len(tree.shape.levels)))]
     levels, left_out = tree.shape.levels, tree.left_out
     below = tree.shape.topology.below_host
     if zones and below:
-        deep = engine.tree(name, len(below))
+        deep = state.tree(name, len(below))
         assert isinstance(deep, ZoneTree)
         whole = [Counter(zone.allocatable) for zone in deep.zones()]
         levels, left_out = deep.shape.levels, left_out | deep.left_out
-        domains += _domains(engine, deep, whole, range(len(tree.shape.levels), len(levels)))
+        domains += _domains(state, deep, whole, range(len(tree.shape.levels), len(levels)))
     domains.sort(key=lambda each: each.values)  # a domain before those in it
     return TreeReport(
         topology=name,
@@ -74,12 +74,12 @@ def tree_report(engine: Engine, name: str, *, zones: bool = False) -> TreeReport
 
 
 def _domains(
-    engine: Engine, tree: Tree, whole: Sequence[Amounts], levels: Iterable[int]
+    state: ClusterState, tree: Tree, whole: Sequence[Amounts], levels: Iterable[int]
 ) -> Iterator[Domain]:
     """Yield the domains of some levels; *whole* is what each leaf has in all."""
     if not tree.shape.paths:  # it has no levels, then
         return
-    groups = _groups(engine, tree)
+    groups = _groups(state, tree)
     free = [tree.rows.room(leaf) for leaf in range(tree.shape.domains.leaves)]
     if isinstance(tree, ZoneTree):
         for left, zone in zip(free, tree.zones(), strict=True):
@@ -115,19 +115,19 @@ def placed_on_hosts(
     return placed
 
 
-def _totals(engine: Engine, tree: Tree) -> list[Counter[str]]:
+def _totals(state: ClusterState, tree: Tree) -> list[Counter[str]]:
     totals: list[Counter[str]] = [Counter() for _ in range(tree.shape.domains.leaves)]
-    for node in engine.nodes.values():
+    for node in state.nodes.values():
         leaf = tree.leaf_of(node.name)
         if leaf is not None:
             totals[leaf].update(node.allocatable)
     return totals
 
 
-def _groups(engine: Engine, tree: Tree) -> dict[int, set[str]]:
+def _groups(state: ClusterState, tree: Tree) -> dict[int, set[str]]:
     """Return the groups at each leaf."""
     found: dict[int, set[str]] = {}
-    for group in engine.groups.values():
+    for group in state.groups.values():
         for assignment in group.status.assignments:
             width = len(tree.shape.named_levels)
             for each in assignment.domains:

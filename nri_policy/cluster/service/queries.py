@@ -31,7 +31,7 @@ def answer_explain(engine: Engine, body: bytes) -> bytes:
     given = read_json(body)
     try:
         if isinstance(given, str):
-            group = find_group(engine.groups, given)
+            group = find_group(engine.state.groups, given)
         else:
             name = given.pop("name", None) if isinstance(given, dict) else None
             if name is not None and not isinstance(name, str):

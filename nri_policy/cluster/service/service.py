@@ -84,7 +84,7 @@ class Service:
             self.controller = Controller(
                 settings, self.cluster.view, clock, self.zones, is_contested=room.is_contested
             )
-            self.controller.engine.on_group = room.set_group
+            self.controller.engine.state.on_group = room.set_group
             self.cluster.follow(self.controller, room)
             self.writer = Writer(client, self.controller, self._may_write, clock)
         if self.admission is not None:

@@ -89,14 +89,16 @@ class Simulation:
         self._classes = classes
         self._engine = engine
         self._cluster = cluster
-        cluster.follow(engine)
+        cluster.follow(engine.state)
         self._waiting = WaitingGroups(engine, GroupTable())
         self._now = 0.0
         self._failed: dict[str, float] = {}  # node -> when
         self._gone: set[str] | None = None  # failed nodes at the last check of groups
         self._look = inf  # when to compute reserved hosts next
         self._groups: dict[Key, PlacementGroup] = {  # by age
-            key: each for key, each in engine.groups.items() if each.status.state != "Finished"
+            key: each
+            for key, each in engine.state.groups.items()
+            if each.status.state != "Finished"
         }
         self._runs: dict[Key, float] = {}  # for how many seconds those run that end by themselves
         self._events: list[tuple[float, int, Key | None]] = []  # when, and the group that ends then
@@ -107,8 +109,8 @@ class Simulation:
         self._changed: dict[Key, PlacementGroup | None] = {}  # as before the step; None: new
         self._preempted: dict[Key, Key] = {}  # in the step, by whom
         self._ended: dict[Key, State] = {}  # in the step, and what they were
-        topology = engine.settings.topologies[0]
-        self._recorder = Recorder(engine.nodes.values(), topology.levels)
+        topology = engine.state.settings.topologies[0]
+        self._recorder = Recorder(engine.state.nodes.values(), topology.levels)
         for key, group in self._groups.items():
             if group.status.assignments:
                 self._recorder.use(amounts_of(group, self._kinds(group), 1))
@@ -198,10 +200,10 @@ class Simulation:
         if self._peak is None:
             return None
         at, groups = self._peak
-        for key in [*self._engine.groups]:
-            self._engine.remove_group(*key)
+        for key in [*self._engine.state.groups]:
+            self._engine.state.remove_group(*key)
         for group in groups:
-            self._engine.set_group(group)
+            self._engine.state.set_group(group)
         return at
 
     def figures(self) -> Figures:
@@ -222,7 +224,7 @@ class Simulation:
         age = f"{self._number:012}"
         runs = bool(group.status.assignments)
         if runs:
-            self._look_at(self._now + self._engine.settings.groups.timeout)
+            self._look_at(self._now + self._engine.state.settings.groups.timeout)
         self._waiting.queue.put(
             key, group.priority, self._now, age, topology=topology_name(group), runs=runs
         )
@@ -255,7 +257,7 @@ class Simulation:
         share = self._recorder.share()
         if share > self._most:
             self._most = share
-            self._peak = (self._now, [*self._engine.groups.values()])
+            self._peak = (self._now, [*self._engine.state.groups.values()])
 
     def _drop(self, key: Key) -> None:
         group = self._groups.pop(key, None)
@@ -267,7 +269,7 @@ class Simulation:
             self._ended[key] = group.status.state
         if group is not None and group.status.assignments:
             self._recorder.use(amounts_of(group, self._kinds(group), -1))
-            self._engine.remove_group(*key)
+            self._engine.state.remove_group(*key)
             self._waiting.queue.note_change()
 
     def _scale(self, key: Key, counts: int | dict[str, int], path: str) -> None:
@@ -317,15 +319,15 @@ class Simulation:
         return group.namespace, group.name
 
     def _set_ready(self, name: str, *, ready: bool) -> None:
-        node = self._engine.nodes.get(name)
+        node = self._engine.state.nodes.get(name)
         if node is None:
-            hint = did_you_mean(name, self._engine.nodes)
+            hint = did_you_mean(name, self._engine.state.nodes)
             raise DocumentError("", f"there is no node {quoted(name)}{hint}")
         self._cluster.set_node(msgspec.structs.replace(node, ready=ready))
         self._waiting.see_cluster()
 
     def _kinds(self, group: PlacementGroup) -> dict[str, Amounts]:
-        return {each.name: self._engine.kind_of(each) for each in group.pod_sets}
+        return {each.name: self._engine.state.kind_of(each) for each in group.pod_sets}
 
     def _set(self, key: Key, status: GroupStatus) -> None:
         group = self._groups[key]
@@ -337,9 +339,9 @@ class Simulation:
         self._groups[key] = changed = msgspec.structs.replace(group, status=status)
         if status.assignments:
             self._recorder.use(amounts_of(changed, self._kinds(changed), 1))
-            self._engine.set_group(changed)
+            self._engine.state.set_group(changed)
         elif group.status.assignments:
-            self._engine.remove_group(*key)
+            self._engine.state.remove_group(*key)
             self._waiting.queue.note_change()
 
     def _note_failures(self) -> None:
@@ -348,7 +350,7 @@ class Simulation:
         At once, or after 30 s under Fixed30s. All groups are looked through only if nodes failed or
         recovered.
         """
-        patience = _FIXED if self._engine.settings.failure.policy == "Fixed30s" else 0.0
+        patience = _FIXED if self._engine.state.settings.failure.policy == "Fixed30s" else 0.0
         gone = {name for name, since in self._failed.items() if self._now - since >= patience}
         for key in [*self._groups] if gone != self._gone else ():
             status = self._groups[key].status
@@ -404,7 +406,7 @@ class Simulation:
         found = self._waiting.place(key, group)
         if found.assignments:
             self._recorder.moves += sum(there[node] for node in unhealthy)
-        elif self._engine.settings.failure.fail_fast:
+        elif self._engine.state.settings.failure.fail_fast:
             self._recorder.lost += 1
         else:
             self._waiting.queue.note_refusal(key, hopeless=False)
@@ -424,7 +426,7 @@ class Simulation:
 
     def _preempt(self, own: Key, group: PlacementGroup) -> bool:
         """Have others leave so that *group* fits, if the settings say so; return if some do."""
-        if not self._engine.settings.groups.preemption:
+        if not self._engine.state.settings.groups.preemption:
             return False
         leaving = victims(self._engine, group) or []
         for each in leaving:
@@ -452,7 +454,7 @@ class Simulation:
     def _refuse(self, key: Key, found: GroupStatus, *, hopeless: bool) -> None:
         queue, reserved = self._waiting.queue, self._waiting.reserved(key)
         if not self._groups[key].status.message:  # for the first time
-            left = self._engine.settings.groups.timeout - queue.seconds_waited(key, self._now)
+            left = self._engine.state.settings.groups.timeout - queue.seconds_waited(key, self._now)
             self._look_at(self._now + max(0.0, left))
         standing = "" if hopeless else self._waiting.standing(key, self._groups[key])
         message = _joined(standing, found.message)
@@ -480,7 +482,7 @@ class Simulation:
 
     def _state(self, group: PlacementGroup) -> GroupState:
         pods: Counter[str] = Counter()
-        for part in pods_by_domain(self._engine, group)[1]:
+        for part in pods_by_domain(self._engine.state, group)[1]:
             pods[part.values[-1]] += part.pods
         return GroupState(
             name=_name((group.namespace, group.name)),

@@ -599,7 +599,7 @@ def test_the_running_service_is_asked(tmp_path: Path) -> None:
                         ["place", "-f", asked, *where, "-o", "svg"],
                     )
                 ]
-                assert not controller.engine.groups
+                assert not controller.engine.state.groups
                 return found
 
     placed, refused, explained, unknown, none, twice, picture = asyncio.run(play())

@@ -128,7 +128,7 @@ def test_a_socket_of_a_node_that_aligns_holds_what_its_numa_nodes_hold_each() ->
 def test_what_numa_nodes_hold_follows_their_reports() -> None:
     cluster = Cluster([read_node(each, "") for each in NODES])
     engine = ClusterEngine(read_settings(USING), cluster.view)
-    cluster.follow(engine)
+    cluster.follow(engine.state)
     numa = Engine(nodes.machine("package:2 numa:2 core:4"), nodes.settings(alignment="numa"))
     given = read_group(group(pod_set(4, SOCKETS, cpu=3)))
     cluster.set_zones(read_zones(daemon_report(numa, name="h1"), ""))
@@ -204,7 +204,7 @@ def test_pods_that_run_are_in_what_the_zones_have_left() -> None:
 def test_zones_may_change() -> None:
     cluster = Cluster([read_node(each, "") for each in NODES])
     engine = ClusterEngine(read_settings(USING), cluster.view)
-    cluster.follow(engine)
+    cluster.follow(engine.state)
     given = read_group(group(pod_set(1, WHOLE, cpu=6)))
     assert engine.place(given).state == "Unplaceable"
     cluster.set_zones(read_zones(ZONES[1], ""))

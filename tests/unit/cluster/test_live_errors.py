@@ -117,7 +117,7 @@ def test_a_group_that_cannot_even_be_marked_stops_no_other_and_is_tried_again(
     play.listen()
     with monkeypatch.context() as patched:
         fail_for(play, "job-bad", patched)
-        set_group = engine.set_group
+        set_group = engine.state.set_group
 
         def failing(group: PlacementGroup) -> None:
             if group.name == "job-bad" and failed:
@@ -132,7 +132,7 @@ def test_a_group_that_cannot_even_be_marked_stops_no_other_and_is_tried_again(
             return place(group, *more)
 
         patched.setattr(engine, "place", note)
-        patched.setattr(engine, "set_group", failing)
+        patched.setattr(engine.state, "set_group", failing)
         world.submit("good", 2, 1, RACK)
         play.rest()
         assert world.let_go("good") == (2, 2)

@@ -69,7 +69,7 @@ def test_a_group_for_zones_gets_none_of_a_node_whose_report_makes_no_sense() -> 
     cluster = Cluster([read_node(node("n", RACK="r"), "")])
     using = settings("rack", HOSTNAME, topology={"belowHost": ["Node"]})
     engine = Engine(read_settings(using), cluster.view)
-    cluster.follow(engine)
+    cluster.follow(engine.state)
     request = {"required": "example.com/rack", "slices": [{"level": "zone/Node", "size": 1}]}
     asked = read_group(group(pod_set(1, request, cpu=1)))
     cluster.set_zones(read_zones({"metadata": {"name": "n"}, "zones": [zone]}, ""))
@@ -84,7 +84,7 @@ def test_a_refusal_does_not_count_domains_whose_nodes_are_gone() -> None:
     lead, work = pod_set(1, rack, name="leader", cpu=9), pod_set(9, rack, name="workers")
     cluster = Cluster([read_node(node(name, RACK=name), "") for name in "ab"])
     engine = Engine(read_settings(settings("rack", HOSTNAME)), cluster.view)
-    cluster.follow(engine)
+    cluster.follow(engine.state)
     asked = read_group(group(lead, work))
     assert "allows to fit only 4 out of 9 pod(s)" in engine.place(asked).message
     cluster.remove_node("a")

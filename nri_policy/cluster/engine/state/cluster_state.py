@@ -13,23 +13,32 @@ What counts as used on a node, by spec cluster.md §4.3:
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Collection, Iterable, Mapping
+from copy import copy
+from typing import Self
+
+from msgspec.structs import replace
 
 from nri_policy.cluster.engine.state.group_usages import NOTHING, Count, GroupUsages
-from nri_policy.cluster.engine.state.host_limits import MakeLimits, NoLimits
+from nri_policy.cluster.engine.state.host_limits import HostLimits, MakeLimits, NoLimits
 from nri_policy.cluster.engine.state.ledger import Ledger
 from nri_policy.cluster.engine.state.tree import Tree
+from nri_policy.cluster.engine.state.usage import Usage, usage_of
+from nri_policy.cluster.objects.assignment import Assignment
 from nri_policy.cluster.objects.document import Amounts
 from nri_policy.cluster.objects.metadata import Key
 from nri_policy.cluster.objects.node import HOSTNAME, ClusterNode
 from nri_policy.cluster.objects.pod import Pod
-from nri_policy.cluster.objects.settings import ClusterSettings
+from nri_policy.cluster.objects.settings import ClusterSettings, Topology
 from nri_policy.cluster.requests.group import (
     PlacementGroup,
+    PlacementRequest,
+    PodSet,
     is_by_host,
     is_lasting,
     named_group,
 )
+from nri_policy.cluster.requests.request import Unit, Unplaceable
 from nri_policy.cluster.view import ClusterView
 from nri_policy.cluster.zones.zone import NodeZones
 
@@ -46,32 +55,33 @@ class ClusterState:
         """Read nodes and their reports in *view*; *limits* are of hosts, beside their totals."""
         self.settings, self.levels = settings, _levels(settings)
         self.view, self.nodes = view, view.nodes
-        self._usages = GroupUsages(view)
-        self.groups = self._usages.groups
-        self.limits = limits(settings, self._usages)
+        self.usages = GroupUsages(view)
+        self.groups = self.usages.groups
+        self.limits = limits(settings, self.usages)
         self._pods: dict[Key, tuple[str, Amounts]] = {}  # bound, of no group
         self._lasting: set[Key] = set()  # services and DaemonSet pods without a group
         self._group_of: dict[Key, Key] = {}  # by pod
-        self._ledger = Ledger(settings, view, self._usages)
+        self.ledger = Ledger(settings, view, self.usages)
+        self._freed: dict[Key, list[Usage]] = {}  # what groups leave, if they do
         # called for each added, changed or removed group (None), never for trials in forks
         self.on_group: Callable[[Key, PlacementGroup | None], None] = lambda _key, _group: None
 
     def configure(self, settings: ClusterSettings) -> None:
         """Go on with other settings: what is used where stays, topologies are made anew."""
         self.settings, self.levels = settings, _levels(settings)
-        self._ledger.configure(settings)
+        self.ledger.configure(settings)
         self.limits.configure(settings)
 
     def change_node(self, old: ClusterNode | None, new: ClusterNode | None) -> None:
         """Take in that a node changed, came or went: what is used there counts again with it."""
-        self._ledger.change_node(old, new)
+        self.ledger.change_node(old, new)
         nodes = [each for each in (old, new) if each is not None]
         self.limits.change_hosts({each.labels.get(HOSTNAME, each.name) for each in nodes})
 
     def change_zones(self, node: str, old: NodeZones | None, new: NodeZones | None) -> None:
         """Take in what a node's zones have left, or that its report went."""
         if old != new:
-            self._ledger.change_zones(node, old, new)
+            self.ledger.change_zones(node, old, new)
         known = self.nodes.get(node)
         self.limits.change_hosts([node if known is None else known.labels.get(HOSTNAME, node)])
 
@@ -89,7 +99,7 @@ class ClusterState:
             self._change_member(key, pod, 1)
             self._group_of[pod.namespace, pod.name] = key
             if not pod.finished:
-                self._ledger.run(pod.node, 1)
+                self.ledger.run(pod.node, 1)
         elif not pod.finished:
             kind = self.kind(pod.spec.effective())
             self.bind(pod.namespace, pod.name, pod.node, kind, ends=pod.spec.ends)
@@ -101,31 +111,31 @@ class ClusterState:
 
         It *ends* by itself, or stays.
         """
-        assert not self._ledger.is_fork
+        assert not self.ledger.is_fork
         self._pods[namespace, name] = (node, kind)
-        self._ledger.run(node, 1)
-        self._ledger.use(node, kind, 1)
+        self.ledger.run(node, 1)
+        self.ledger.use(node, kind, 1)
         if not ends:
             self._lasting.add((namespace, name))
-            self._ledger.stay(node, kind, 1)
+            self.ledger.stay(node, kind, 1)
 
     def remove_pod(self, namespace: str, name: str) -> None:
         """Take in that a pod went."""
-        assert not self._ledger.is_fork  # its pods are another's, too
+        assert not self.ledger.is_fork  # its pods are another's, too
         found = self._pods.pop((namespace, name), None)
         if found is not None:
-            self._ledger.run(found[0], -1)
-            self._ledger.use(*found, -1)
+            self.ledger.run(found[0], -1)
+            self.ledger.use(*found, -1)
             if (namespace, name) in self._lasting:
                 self._lasting.remove((namespace, name))
-                self._ledger.stay(*found, -1)
+                self.ledger.stay(*found, -1)
             return
         key = self._group_of.pop((namespace, name), None)
         if key is not None:
-            pod = self._usages.members[key][name]
+            pod = self.usages.members[key][name]
             self._change_member(key, pod, -1)
             if not pod.finished:
-                self._ledger.run(pod.node, -1)
+                self.ledger.run(pod.node, -1)
 
     def pods(self) -> dict[Key, tuple[str, Amounts]]:
         """Return the bound pods of no group: their nodes and what they request."""
@@ -137,54 +147,155 @@ class ClusterState:
 
     def running_of(self, group: Key) -> Counter[str]:
         """Return a group's running pods, by node."""
-        return self._usages.running_of(group)
+        return self.usages.running_of(group)
 
     def set_group(self, group: PlacementGroup) -> None:
         """Take in that a group came or changed; its assignments are in use."""
         key = (group.namespace, group.name)
-        members = self._usages.members.get(key, {})
-        before = self._usages.count(self.groups.get(key), members)
-        after = self._usages.count(group, members)
+        members = self.usages.members.get(key, {})
+        before = self.usages.count(self.groups.get(key), members)
+        after = self.usages.count(group, members)
         old = self.groups.get(key)
         self.groups[key] = group
         self._recount(before, after)
         if before != after and any(each is not None and is_lasting(each) for each in (old, group)):
-            self._ledger.generation += 1
+            self.ledger.generation += 1
         self.limits.change_group(key)
-        if not self._ledger.is_fork:
+        if not self.ledger.is_fork:
             self.on_group(key, group)
 
     def remove_group(self, namespace: str, name: str) -> None:
         """Remove a group; its running pods then count like pods without a group."""
         key = (namespace, name)
-        members = self._usages.members.get(key, {})
-        before = self._usages.count(self.groups.get(key), members)
-        after = self._usages.count(None, members)
+        members = self.usages.members.get(key, {})
+        before = self.usages.count(self.groups.get(key), members)
+        after = self.usages.count(None, members)
         old = self.groups.pop(key, None)
-        self._usages.forget(key)
+        self.usages.forget(key)
         self._recount(before, after)
         if old is not None and is_lasting(old):
-            self._ledger.generation += 1
+            self.ledger.generation += 1
         self.limits.change_group(key)
-        if not self._ledger.is_fork:
+        if not self.ledger.is_fork:
             self.on_group(key, None)
 
     @property
     def releases(self) -> int:
         """How often something in use was given back until now."""
-        return self._ledger.releases
+        return self.ledger.releases
 
     def released_since(self, release: int) -> list[str] | None:
         """Return the nodes where something was given back after a release; None: on any node."""
-        return self._ledger.released_since(release)
+        return self.ledger.released_since(release)
 
     def kind(self, amounts: Amounts) -> Amounts:
         """Return *amounts* with the place among `pods`, one object for all that are equal."""
-        return self._usages.kind(amounts)
+        return self.usages.kind(amounts)
 
     def tree(self, name: str, depth: int = 0) -> Tree:
         """Return the tree of a topology with *depth* types of zones; raises Unplaceable."""
-        return self._ledger.tree(name, depth)
+        return self.ledger.tree(name, depth)
+
+    def kind_of(self, pod_set: PodSet) -> Amounts:
+        """Return what one pod of a pod set uses."""
+        return self.kind(pod_set.template.spec.effective())
+
+    def topology_of(self, pod_set: PodSet) -> Topology | None:
+        """Return the topology on which a pod set is placed; None if there is none of that name."""
+        try:
+            return self.ledger.topology((pod_set.request or PlacementRequest()).topology)
+        except Unplaceable:
+            return None
+
+    @property
+    def generation(self) -> int:
+        """What changes with nodes, with what zones have in all, with settings and what stays."""
+        return self.ledger.generation
+
+    def is_up_to_date(self) -> bool:
+        """Whether this fork is still valid: its origin has not changed in a way that matters."""
+        return self.ledger.is_up_to_date()
+
+    def fork(self) -> Self:
+        """Return a copy for trials: what changes in the copy changes nothing here.
+
+        It takes in no nodes, zones, pods or settings, and lives while nothing changes here.
+        """
+        usages = self.usages.fork()
+        return self._copy(usages, self.ledger.fork(), self.limits.fork(usages))
+
+    def without_usage(self, only: Collection[str] | None = None) -> Self:
+        """Return one of these nodes, or *only* some of them, with nothing in use.
+
+        Valid until nodes, capacities of zones or settings change.
+        """
+        usages = GroupUsages(self.view)
+        return self._copy(usages, self.ledger.without_usage(only), self.limits.emptied(usages))
+
+    def emptied(
+        self, staying: Iterable[PlacementGroup], only: Collection[str] | None = None
+    ) -> Self:
+        """Return one of these nodes, or *only* some of them, without what ends by itself.
+
+        In use is what pods of no group have that never end, and the places of *staying* groups.
+        Valid as long as `without_usage`, and until lasting pods or *staying* groups change.
+        """
+        usages, ledger = GroupUsages(self.view), self.ledger.without_usage(only, lasting=True)
+        for each in staying:
+            key = each.namespace, each.name
+            usages.groups[key] = each
+            ledger.assume(usages.in_use(key), 1)
+        return self._copy(usages, ledger, self.limits.emptied(usages, self._lasting, only))
+
+    def _copy(self, usages: GroupUsages, ledger: Ledger, limits: HostLimits) -> Self:
+        """Return a state of the same nodes and pods with other books."""
+        made = copy(self)
+        made.usages, made.groups, made.ledger, made.limits = usages, usages.groups, ledger, limits
+        return made
+
+    def without_nodes(self, nodes: Collection[str]) -> Self:
+        """Return a fork with these *nodes* closed; without *nodes* return this state."""
+        if not nodes:
+            return self
+        made = self.fork()
+        made.close(nodes)
+        return made
+
+    def close(self, nodes: Collection[str]) -> None:
+        """Close these *nodes* to new pods in this fork."""
+        self.ledger.close(nodes)
+
+    def occupy(self, node: str, kind: Amounts, times: int) -> None:
+        """Have *times* more pods on a node of this fork, each of what `kind` returned."""
+        self.ledger.use(node, kind, times)
+        self.ledger.run(node, times)
+
+    def end(self, pod: Pod) -> None:
+        """Have a bound pod of no group end in this fork."""
+        self.occupy(pod.node, self.kind(pod.spec.effective()), -1)
+        self.usages.ended = (*self.usages.ended, pod)
+
+    def take_out(self, groups: Collection[Key]) -> None:
+        """Have just these groups leave their places in this fork, with their pods."""
+        wanted = frozenset(groups)
+        if unknown := wanted - self._freed.keys():
+            self._freed = {**self._freed, **{key: self._usages_to_free(key) for key in unknown}}
+        back, gone = self.usages.out - wanted, wanted - self.usages.out
+        self.ledger.assume([each for key in back for each in self._freed[key]], 1)
+        self.ledger.assume([each for key in gone for each in self._freed[key]], -1)
+        self.usages.out = wanted
+
+    def _usages_to_free(self, key: Key) -> list[Usage]:
+        # The report of a zone lacks what runs there: it is free once the pods end.
+        return [
+            replace(each, reported=0) if each.reported else each for each in self.usages.in_use(key)
+        ]
+
+    def take(self, assignments: Mapping[str, Assignment], unit: Unit, times: int = 1) -> None:
+        """Count assignments of a unit's pod sets as used in this fork, *times* times."""
+        own = [each for each in unit.pod_sets if each.name in assignments]
+        usages = [usage_of(assignments[each.name], self.kind_of(each)) for each in own]
+        self.ledger.assume(usages, times)
 
     def _change_member(self, key: Key, pod: Pod, times: int) -> None:
         """Take a pod of a group in (1), or out again (-1).
@@ -192,34 +303,34 @@ class ClusterState:
         Counts the usage that may change first: if an error is raised, the state stays unchanged.
         """
         group = self.groups.get(key)
-        members = self._usages.members.get(key, {})
+        members = self.usages.members.get(key, {})
         assigned = group is not None and bool(group.status.assignments)
         if group is not None and assigned and (pod.finished or not is_by_host(group)):
             others = {name: each for name, each in members.items() if name != pod.name}
             then = {**others, pod.name: pod} if times > 0 else others
-            before, after = self._usages.count(group, members), self._usages.count(group, then)
+            before, after = self.usages.count(group, members), self.usages.count(group, then)
         else:
             before = after = NOTHING
             if not assigned and not pod.finished:  # else its place is in use, running or not
-                one = NOTHING[0], [self._usages.of_pod(pod)]
+                one = NOTHING[0], [self.usages.of_pod(pod)]
                 before, after = (NOTHING, one) if times > 0 else (one, NOTHING)
         if times > 0:
-            self._usages.members.setdefault(key, {})[pod.name] = pod
+            self.usages.members.setdefault(key, {})[pod.name] = pod
         else:
             del members[pod.name]
             if not members:
-                del self._usages.members[key]
+                del self.usages.members[key]
         self._recount(before, after)
         self.limits.change_group(key)
 
     def _recount(self, before: Count, after: Count) -> None:
         for (usages, bound), times in ((before, -1), (after, 1)):
             if usages:
-                self._ledger.assume(usages, times)
+                self.ledger.assume(usages, times)
             for node, kind, ends in bound:
-                self._ledger.use(node, kind, times)
+                self.ledger.use(node, kind, times)
                 if not ends:
-                    self._ledger.stay(node, kind, times)
+                    self.ledger.stay(node, kind, times)
 
 
 def _levels(settings: ClusterSettings) -> frozenset[str]:

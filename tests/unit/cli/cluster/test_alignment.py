@@ -288,7 +288,7 @@ def test_a_place_that_is_promised_to_a_pod_on_its_way_counts_once() -> None:
     settings, view = read_settings(None), cluster_of(snapshot).view
     live = LiveZones(settings.extender, view, Clock(now=lambda: 0.0))
     engine = Engine(settings, view, partial(ZoneLimits, lambda: live))
-    engine.set_group(other)
+    engine.state.set_group(other)
     mine = read_group(group(asked_pods(1, 5), name="mine"))
     assert engine.place(mine).assignments
     chosen = read_pod(pod("other-0", 5), "")

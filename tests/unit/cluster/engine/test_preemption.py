@@ -40,7 +40,7 @@ def engine(*placed: Object, topology: Object | None = None, of: Cluster | None =
     for each in placed:
         status = made.place(read_group(each))
         assert status.state == "Placed", status.message
-        made.set_group(msgspec.structs.replace(read_group(each), status=status))
+        made.state.set_group(msgspec.structs.replace(read_group(each), status=status))
     return made
 
 
@@ -52,9 +52,9 @@ def filler(name: str, pods: int = 8, priority: int = 0, created: str = "") -> Ob
 
 def leaving(made: Engine, asked: Object) -> list[str] | None:
     """The names of the victims, and nothing has changed by asking."""
-    before = (made.tree("default").rows.dump(), dict(made.groups))
+    before = (made.state.tree("default").rows.dump(), dict(made.state.groups))
     found = victims(made, read_group(asked))
-    assert (made.tree("default").rows.dump(), dict(made.groups)) == before
+    assert (made.state.tree("default").rows.dump(), dict(made.state.groups)) == before
     return None if found is None else [each.name for each in found]
 
 
@@ -88,14 +88,14 @@ def test_nobody_leaves_in_vain() -> None:
 def test_pods_of_a_group_leave_with_it() -> None:
     made = engine(*(filler(each) for each in "xyz"))
     for number in range(8):
-        [placed] = made.groups["default", "x"].status.assignments
+        [placed] = made.state.groups["default", "x"].status.assignments
         host = placed.domains[number // 4].values[0]
-        made.set_pod(read_pod(pod(f"x-{number}", host, group="x", cpu=1), ""))
-    made.set_group(
-        msgspec.structs.replace(made.groups["default", "y"], priority=2),
+        made.state.set_pod(read_pod(pod(f"x-{number}", host, group="x", cpu=1), ""))
+    made.state.set_group(
+        msgspec.structs.replace(made.state.groups["default", "y"], priority=2),
     )
-    made.set_group(
-        msgspec.structs.replace(made.groups["default", "z"], priority=2),
+    made.state.set_group(
+        msgspec.structs.replace(made.state.groups["default", "z"], priority=2),
     )
     assert leaving(made, filler("new", 8, priority=1)) == ["x"]
 
@@ -104,7 +104,7 @@ def test_what_runs_in_a_zone_is_free_once_its_pods_leave() -> None:
     """The report of a node lacks what runs there, and says so until the pods have ended."""
     nodes = cluster()
     made = engine(topology={"belowHost": ["Node"]}, of=nodes)
-    nodes.follow(made)
+    nodes.follow(made.state)
     whole = RACK | {"slices": [{"level": "zone/Node", "size": 1}]}
     reports = [
         read_zones({"metadata": {"name": "a1"}, "zones": [node]}, "")
@@ -112,8 +112,8 @@ def test_what_runs_in_a_zone_is_free_once_its_pods_leave() -> None:
     ]
     nodes.set_zones(reports[0])
     old = read_group(group(pod_set(1, whole, cpu=4), name="old"))
-    made.set_group(msgspec.structs.replace(old, status=made.place(old)))
-    made.set_pod(read_pod(pod("old-0", "a1", group="old", cpu=4), ""))
+    made.state.set_group(msgspec.structs.replace(old, status=made.place(old)))
+    made.state.set_pod(read_pod(pod("old-0", "a1", group="old", cpu=4), ""))
     nodes.set_zones(reports[1])
     asked = group(pod_set(1, whole, cpu=4), name="new", priority=1)
     assert made.place(read_group(asked)).state == "Unplaceable"

@@ -13,19 +13,19 @@ from tests.unit.cluster.written import pod
 def test_only_ends_on_its_own_hosts_are_progress_of_a_hold() -> None:
     made = engine(filler("here"), filler("there"))
     for name, node in (("one", "a1"), ("other", "b1")):
-        made.set_pod(read_pod(pod(name, node, cpu=1), ""))
+        made.state.set_pod(read_pod(pod(name, node, cpu=1), ""))
     occupants = Occupants(made, ["a1", "a2"])
     elsewhere: list[Callable[[], object]] = [
-        lambda: made.remove_group("default", "there"),
-        lambda: made.remove_pod("default", "other"),
-        lambda: made.set_pod(read_pod(pod("later", "a1", cpu=1), "")),
-        lambda: made.remove_pod("default", "later"),
+        lambda: made.state.remove_group("default", "there"),
+        lambda: made.state.remove_pod("default", "other"),
+        lambda: made.state.set_pod(read_pod(pod("later", "a1", cpu=1), "")),
+        lambda: made.state.remove_pod("default", "later"),
     ]
     for end in elsewhere:
         end()
         assert not occupants.note_ends()
-    made.remove_pod("default", "one")
+    made.state.remove_pod("default", "one")
     assert occupants.note_ends()
     assert not occupants.note_ends(), "it is noted once"
-    made.remove_group("default", "here")
+    made.state.remove_group("default", "here")
     assert occupants.note_ends()

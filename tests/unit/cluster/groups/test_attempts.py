@@ -32,7 +32,7 @@ def test_a_pod_leaves_until_it_has_ended_or_is_gone(gone: bool) -> None:
     clock = Clock(now=lambda: 0.0)
     zones = LiveZones(using.extender, view, clock)
     controller = Controller(using, view, clock, zones)
-    controller.engine.set_group(read_group(group(pod_set(1))))
+    controller.engine.state.set_group(read_group(group(pod_set(1))))
     controller.set_pod(ending("Running"))
     assert controller.members.leaving.keys() == {KEY}
     assert controller.attempts._is_somebody_leaving()

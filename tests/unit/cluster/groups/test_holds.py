@@ -22,7 +22,7 @@ GANG = ("default", "gang")
 def stay(racks: Racks, name: str, host: str, cpu: str) -> None:
     """Have a pod of a service, or a DaemonSet, on a host."""
     spec = objects.pod_spec({"cpu": cpu}, nodeName=host, **ALWAYS)
-    racks.engine.set_pod(read_pod({"metadata": {"name": name}, "spec": spec}, ""))
+    racks.engine.state.set_pod(read_pod({"metadata": {"name": name}, "spec": spec}, ""))
 
 
 def run_group(racks: Racks, name: str, *pod_sets: Object, priority: int = 0) -> PlacementGroup:
@@ -30,7 +30,7 @@ def run_group(racks: Racks, name: str, *pod_sets: Object, priority: int = 0) -> 
     asked = read_group(group(*pod_sets, name=name, priority=priority))
     placed = replace(asked, status=racks.engine.place(asked))
     assert placed.status.assignments
-    racks.engine.set_group(placed)
+    racks.engine.state.set_group(placed)
     racks.groups["default", name] = placed
     return placed
 
@@ -40,7 +40,7 @@ def lack(racks: Racks, placed: PlacementGroup, *failed: str) -> None:
     key = (placed.namespace, placed.name)
     degraded = replace(placed.status, state="Degraded", unhealthy_nodes=[*failed])
     racks.groups[key] = changed = replace(placed, status=degraded)
-    racks.engine.set_group(changed)
+    racks.engine.state.set_group(changed)
     racks.waiting.queue.put(key, placed.priority, 0.0, runs=True)
 
 
@@ -82,7 +82,7 @@ def test_it_is_tried_again_when_what_stays_changes() -> None:
     assert racks.waiting.queue.rank(GANG)
     assert not [*racks.waiting.queue.due()], "nothing that ends can help"
     for at in (2, 3):
-        racks.engine.remove_pod("default", f"agent-{at}")
+        racks.engine.state.remove_pod("default", f"agent-{at}")
     assert racks.step(1.0) == {"gang": ["h2", "h3"]}
 
 
@@ -277,7 +277,7 @@ def test_groups_that_end_on_its_hosts_or_become_smaller_are_progress() -> None:
     assert racks.reserved("gang") == ("h0", "h1")
     (assignment,) = small.status.assignments
     fewer = replace(assignment, domains=[replace(each, count=1) for each in assignment.domains])
-    racks.engine.set_group(replace(small, status=replace(small.status, assignments=[fewer])))
+    racks.engine.state.set_group(replace(small, status=replace(small.status, assignments=[fewer])))
     racks.waiting.queue.note_change()
     racks.step(TIMEOUT + 300)
     racks.step(TIMEOUT + HOLD_TIMEOUT)

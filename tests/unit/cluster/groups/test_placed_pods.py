@@ -18,7 +18,7 @@ def test_a_pod_counts_for_the_group_that_its_owner_makes() -> None:
     """It has no label of ours: that it is of the group follows from its Job."""
     cluster = Cluster([read_node(node(name, RACK=name), "") for name in "ab"])
     engine = Engine(read_settings(settings("rack", HOSTNAME)), cluster.view)
-    placed_pods = PlacedPods(engine, Members(Clock(now=lambda: 0.0)))
+    placed_pods = PlacedPods(engine.state, Members(Clock(now=lambda: 0.0)))
     asked = read_group(group(pod_set(1, {"spreadOver": ["example.com/rack"]}), name="job-j"))
     assert engine.spread(asked) == {"a": 1}
     placed_pods.count(("default", "job-j"), read_pod(pod("j-0", "a"), ""))
@@ -30,10 +30,10 @@ def test_a_pod_counts_for_the_group_that_its_owner_makes() -> None:
 def test_a_pod_that_ended_leaves_its_place_to_its_group() -> None:
     cluster = Cluster([read_node(node("a", RACK="r"), "")])
     engine = Engine(read_settings(settings("rack", HOSTNAME)), cluster.view)
-    placed_pods = PlacedPods(engine, Members(Clock(now=lambda: 0.0)))
+    placed_pods = PlacedPods(engine.state, Members(Clock(now=lambda: 0.0)))
     domains = [{"values": ["a"], "count": 2}]
     places = [{"podSet": "main", "levels": [HOSTNAME], "domains": domains}]
-    engine.set_group(read_group(group(pod_set(2), status={"assignments": places})))
+    engine.state.set_group(read_group(group(pod_set(2), status={"assignments": places})))
     for phase in ("Running", "Succeeded"):
         placed_pods.count(("default", "g"), read_pod(pod("p", "a", phase=phase), ""))
-        assert engine.tree("default").rows.room(0)["cpu"] == 2000
+        assert engine.state.tree("default").rows.room(0)["cpu"] == 2000

@@ -35,7 +35,7 @@ class Racks:
         using = read_settings(settings("rack", HOSTNAME, topology=topology, groups=dict(groups)))
         self.cluster = Cluster()
         self.engine = Engine(using, self.cluster.view)
-        self.cluster.follow(self.engine)
+        self.cluster.follow(self.engine.state)
         self.waiting = WaitingGroups(self.engine, GroupTable())
         self.groups: dict[tuple[str, str], PlacementGroup] = {}
         for at in range(2 * racks):
@@ -53,10 +53,10 @@ class Racks:
 
     def run(self, name: str, host: str, cpu: int) -> None:
         item = objects.pod(name, host, cpu=cpu)
-        self.engine.set_pod(read_pod(item, ""))
+        self.engine.state.set_pod(read_pod(item, ""))
 
     def end(self, name: str) -> None:
-        self.engine.remove_pod("default", name)
+        self.engine.state.remove_pod("default", name)
         self.waiting.queue.note_change()
 
     def step(self, now: float) -> dict[str, list[str]]:
@@ -80,7 +80,7 @@ class Racks:
     def place(self, asked: PlacementGroup, status: GroupStatus) -> None:
         key = (asked.namespace, asked.name)
         self.groups[key] = read_group(group(name=asked.name))
-        self.engine.set_group(
+        self.engine.state.set_group(
             PlacementGroup(asked.namespace, asked.name, asked.pod_sets, status=status)
         )
         self.waiting.queue.remove(key)

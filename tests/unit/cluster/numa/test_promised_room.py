@@ -33,8 +33,8 @@ class World:
         zones = LiveZones(Extender(choose=choose), self.cluster.view, Clock(now=lambda: self.now))
         self.engine = Engine(ClusterSettings(), self.cluster.view)
         self.room = PromisedRoom(self.cluster.view, Clock(now=lambda: self.now))
-        self.engine.on_group = self.room.set_group
-        self.cluster.follow(zones, self.engine, self.room)
+        self.engine.state.on_group = self.room.set_group
+        self.cluster.follow(zones, self.engine.state, self.room)
         spread = ServiceSpread(self.cluster.view, Clock(now=lambda: self.now))
         self.verbs = Verbs(zones, spread, room=self.room)
         for name in ("h0", "h1", "h2"):
@@ -47,11 +47,11 @@ class World:
         status = {"state": "Placed", "assignments": [one] if domains else []}
         count = sum(places.values())
         made = group(pod_set(count, cpu=cpu), name=name, status=status, priority=priority)
-        self.engine.set_group(read_group(made))
+        self.engine.state.set_group(read_group(made))
 
     def see(self, item: Object) -> Pod:
         pod = read_pod(item, "")
-        self.engine.set_pod(pod)
+        self.engine.state.set_pod(pod)
         self.room.set_pod(pod)
         return pod
 
@@ -96,7 +96,7 @@ def test_what_pods_that_run_use_counts_beside_what_is_promised() -> None:
     "gone",
     [
         lambda world: world.see(pod("train-0", 14, at="h0", of="train")),
-        lambda world: world.engine.remove_group("default", "train"),
+        lambda world: world.engine.state.remove_group("default", "train"),
         lambda world: world.place("train", h1=1),
         lambda world: world.place("train"),
     ],
@@ -231,7 +231,7 @@ def test_other_resources_are_named_with_their_amounts() -> None:
     domains = [{"values": [host], "count": 1} for host in ("h0", "h1")]
     status = {"assignments": [{"podSet": "main", "levels": [HOSTNAME], "domains": domains}]}
     made = group(pod_set(2, gpu=6, memory="60Gi"), name="train", status=status)
-    world.engine.set_group(read_group(made))
+    world.engine.state.set_group(read_group(made))
     item = pod("p", 1)
     item["spec"]["containers"][0]["resources"]["requests"] = {"x/gpu": "3"}
     whose = "promised to placement group default/train"

@@ -315,9 +315,9 @@ def test_a_group_that_leaves_gives_its_zones_back() -> None:
     [victim] = victims(hosts.engine, read_group(new)) or []
     assert victim.name == "old"
     trial = hosts.engine.fork()
-    trial.take_out([("default", "old")])
+    trial.state.take_out([("default", "old")])
     assert by_host(trial.place(read_group(new))) == {"main": {"a": 1, "b": 1}}
-    trial.take_out([])
+    trial.state.take_out([])
     assert not trial.place(read_group(new)).assignments
 
 
@@ -353,7 +353,7 @@ def test_hosts_are_not_set_aside_whose_zones_services_leave_too_small(
 
 def test_as_many_pods_fit_now_as_zones_take() -> None:
     hosts = Hosts({"a": (8, 4), "b": (4, 4)})
-    assert count_fitting(hosts.engine, read_group(group(pods(4, 5))), ["a", "b"]) == 1
+    assert count_fitting(hosts.engine.state, read_group(group(pods(4, 5))), ["a", "b"]) == 1
 
 
 def test_a_group_that_is_placed_anew_does_not_count_beside_itself() -> None:
@@ -368,12 +368,12 @@ def test_what_changes_in_the_engine_counts_at_once() -> None:
     two = read_group(group(pods(2, 6), name="two"))
     three = read_group(group(pods(3, 6), name="three"))
     assert not hosts.engine.place(three).assignments
-    hosts.engine.set_group(replace(one, status=hosts.engine.place(one)))
+    hosts.engine.state.set_group(replace(one, status=hosts.engine.place(one)))
     assert not hosts.engine.place(two).assignments
     trial = hosts.engine.fork()
-    trial.set_group(replace(one, status=GroupStatus()))
+    trial.state.set_group(replace(one, status=GroupStatus()))
     assert trial.place(two).assignments
-    hosts.engine.remove_group("default", "one")
+    hosts.engine.state.remove_group("default", "one")
     assert hosts.engine.place(two).assignments
 
 
@@ -381,8 +381,8 @@ def test_limits_of_a_host_count_for_its_zones_together() -> None:
     """A place in a zone is promised to a pod that comes: of two zones one is left."""
     using = {"topologies": [{"name": "default", "levels": [*LEVELS], "belowHost": ["Node"]}]}
     hosts = Hosts({"a": (8, 8), "b": (8, 8)}, settings=using)
-    assert isinstance(hosts.engine.limits, ZoneLimits)
-    live = hosts.engine.limits.zones()
+    assert isinstance(hosts.engine.state.limits, ZoneLimits)
+    live = hosts.engine.state.limits.zones()
     chosen = read_pod(pod("other", 5), "")
     assert live.choose(chosen, live.fits.request(chosen), ["a"]) == "a"
     zoned = {"required": LEVELS[0], "slices": [{"level": "zone/Node", "size": 1}]}
@@ -390,3 +390,13 @@ def test_limits_of_a_host_count_for_its_zones_together() -> None:
     [assignment] = status.assignments
     found = Counter(each.values[-2] for each in assignment.domains)
     assert found == {"a": 1, "b": 2}
+
+
+def test_hosts_without_a_place_for_more_pods_stay_so_beside_zones() -> None:
+    """By totals the host that has a pod of the group is best; its zones are for no more of it."""
+    hosts = Hosts({"a": (8, 8), "b": (4, 4), "c": (8, 8)})
+    status = on(a=1)
+    status["assignments"] += [each | {"podSet": "other"} for each in status["assignments"]]
+    asked = read_group(group(pods(1, 5), pods(1, 5, name="other"), status=status))
+    found = hosts.engine.place(asked, more={"main": 1}, most={"main": {"a": 0}})
+    assert by_host(found) == {"main": {"a": 1, "c": 1}, "other": {"a": 1}}

@@ -28,13 +28,13 @@ def explained(
     engine = Engine(read_settings(USING), Cluster([read_node(each, "") for each in nodes]).view)
     bound = [read_pod(each, "") for each in pods]
     for one in bound:
-        engine.set_pod(one)
+        engine.state.set_pod(one)
     for each in others:
         status = msgspec.to_builtins(engine.place(read_group(each)))
-        engine.set_group(read_group(each | {"status": status}))
-    before = engine.tree("default").rows.dump()
+        engine.state.set_group(read_group(each | {"status": status}))
+    before = engine.state.tree("default").rows.dump()
     answer = msgspec.to_builtins(explain(engine, read_group(given), bound))
-    assert engine.tree("default").rows.dump() == before
+    assert engine.state.tree("default").rows.dump() == before
     return answer
 
 
@@ -249,7 +249,7 @@ def test_it_says_where_a_group_stands_in_the_queue_and_what_is_set_aside() -> No
     waits = {"state": "Waiting", "reserved": ["xa1", "xa2"]}
     engine = Engine(read_settings(USING), Cluster([read_node(each, "") for each in NODES]).view)
     gang = read_group(group(pod_set(8, racks), name="gang", status=waits))
-    engine.set_group(gang)
+    engine.state.set_group(gang)
     found = explain(engine, gang).standing
     assert found is not None
     assert (found.ahead, found.waiting, found.reserved, found.fitting, found.pods) == (
@@ -270,7 +270,7 @@ def test_examples_are_of_hosts_that_take_part_with_what_they_are_short_of() -> N
     nodes = [node("closed", ZONE="x", RACK="xa"), node("full", ZONE="x", RACK="xa")]
     engine = Engine(read_settings(USING), Cluster([read_node(each, "") for each in nodes]).view)
     for name in ("closed", "full"):
-        engine.set_pod(read_pod(pod(name, name, cpu=7), ""))
+        engine.state.set_pod(read_pod(pod(name, name, cpu=7), ""))
     others = engine.without_nodes({"closed"})
     (found,) = explain(others, read_group(group(pod_set(1)))).pod_sets
     assert found.excluded == {'resource "cpu"': 1}

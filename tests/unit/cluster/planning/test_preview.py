@@ -12,7 +12,7 @@ from tests.unit.cluster.written import Object, group, pod_set
 
 def test_a_group_is_found_with_its_namespace_or_in_the_default_one() -> None:
     made = engine(group(pod_set(4, RACK), name="train"))
-    assert find_group(made.groups, "train") is find_group(made.groups, "default/train")
+    assert find_group(made.state.groups, "train") is find_group(made.state.groups, "default/train")
 
 
 def in_namespace(namespace: str, name: str) -> Object:
@@ -23,12 +23,12 @@ def in_namespace(namespace: str, name: str) -> Object:
 
 def test_a_bare_name_that_is_unique_is_of_any_namespace() -> None:
     made = engine(group(pod_set(4, RACK), name="train"), in_namespace("team", "solver"))
-    assert find_group(made.groups, "solver") is made.groups["team", "solver"]
+    assert find_group(made.state.groups, "solver") is made.state.groups["team", "solver"]
     made = engine(in_namespace("shop", "solver"), in_namespace("team", "solver"))
     with pytest.raises(
         DocumentError, match="did you mean 'shop/solver' or 'team/solver'"
     ) as raised:
-        find_group(made.groups, "solver")
+        find_group(made.state.groups, "solver")
     assert "there is no group 'solver'" in str(raised.value)
 
 
@@ -44,5 +44,5 @@ def test_a_bare_name_that_is_unique_is_of_any_namespace() -> None:
 def test_a_name_is_compared_with_those_of_its_kind(name: str, hint: str) -> None:
     made = engine(group(pod_set(4, RACK), name="train"), in_namespace("team", "solver"))
     with pytest.raises(DocumentError) as raised:
-        find_group(made.groups, name)
+        find_group(made.state.groups, name)
     assert str(raised.value) == f"there is no group {name!r} in the cluster{hint}"

@@ -18,12 +18,12 @@ from tests.unit.cluster.written import group, pod_set
 
 def test_only_groups_without_places_wait() -> None:
     made = engine(filler("placed"))
-    made.set_group(read_group(filler("waits")))
+    made.state.set_group(read_group(filler("waits")))
     new = read_group(group(pod_set(1), name="new"))
     assert standing(made, new).waiting == 2
-    ((key, placed), *_) = made.groups.items()
-    made.set_group(replace(placed, status=replace(placed.status, state="Waiting")))
-    assert made.groups[key].status.assignments
+    ((key, placed), *_) = made.state.groups.items()
+    made.state.set_group(replace(placed, status=replace(placed.status, state="Waiting")))
+    assert made.state.groups[key].status.assignments
     assert standing(made, new).waiting == 2
 
 
@@ -32,7 +32,7 @@ def test_no_more_pods_of_a_pod_set_fit_than_it_has() -> None:
     snapshot = read_snapshot(cluster(1))
     made = engine_of(snapshot, read_settings(LEVELS))
     asked = read_group(group(pod_set(1, name="small", cpu=1), pod_set(4, name="large", cpu=9)))
-    assert count_fitting(made, asked, ["h0"]) == 1
+    assert count_fitting(made.state, asked, ["h0"]) == 1
 
 
 @pytest.mark.parametrize(

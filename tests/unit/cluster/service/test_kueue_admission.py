@@ -191,7 +191,7 @@ def test_topology_assignments_of_kueue_count_as_groups(tmp_path: Path, bound: bo
             async with replica(api, groups=True, kueue=True) as at:
                 assert at.service.controller is not None
                 engine = at.service.controller.engine
-                await at.until(lambda: ("default", "kueue/w") in engine.groups)
+                await at.until(lambda: ("default", "kueue/w") in engine.state.groups)
                 await at.until(lambda: not at.service.watch.problem(*OF_KUEUE))
                 await at.until(lambda: free(engine) == 5)
                 item["status"]["conditions"] = [{"type": "Finished", "status": "True"}]

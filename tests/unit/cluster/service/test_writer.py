@@ -72,7 +72,7 @@ def test_what_is_promised_after_a_write(
     writer = writer_of(play, Answering(code))
     asyncio.run(writer._write(write))
     assert writer.written == {("WriteStatus", outcome): 1}
-    status = play.controller.engine.groups["default", "job-j"].status
+    status = play.controller.engine.state.groups["default", "job-j"].status
     assert bool(status.assignments) == promised
     if outcome == "failed":
         assert not [each for each in play.controller.step() if isinstance(each, WriteStatus)]
@@ -87,9 +87,9 @@ def test_who_does_not_lead_writes_nothing_and_does_not_know_what_came_of_earlier
     writer = writer_of(play, Answering(), leading=False)
     asyncio.run(writer._write(write))
     assert writer.written == {("WriteStatus", "not leading"): 1}
-    assert play.controller.engine.groups["default", "job-j"].status.assignments
+    assert play.controller.engine.state.groups["default", "job-j"].status.assignments
     play.controller.settle()
-    assert not play.controller.engine.groups["default", "job-j"].status.assignments
+    assert not play.controller.engine.state.groups["default", "job-j"].status.assignments
 
 
 def test_who_begins_to_lead_knows_all_groups_first() -> None:

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from nri_policy.cluster import offline
-from nri_policy.cluster.engine.engine import Engine
+from nri_policy.cluster.engine.group_placement import GroupPlacement
 from nri_policy.cluster.engine.search import domain_search
 from nri_policy.cluster.engine.search.pod_set_order import Orders
 from nri_policy.cluster.objects.pod import PodSpec, Template
@@ -92,13 +92,13 @@ def test_a_set_that_fits_nowhere_is_tried_twice_and_once_where_too_little_is_lef
     """Of 12 CPUs, the group asks for 12 or for 15."""
     engine = offline.engine_of(read_snapshot({"nodes": NODES}), read_settings(USING))
     tries = []
-    one_pass = Engine._place
+    one_pass = GroupPlacement._place_steps
 
-    def counted(self: Engine, *args: Any) -> Any:
+    def counted(self: GroupPlacement, *args: Any, **how: Any) -> Any:
         tries.append(args)
-        return one_pass(self, *args)
+        return one_pass(self, *args, **how)
 
-    monkeypatch.setattr(Engine, "_place", counted)
+    monkeypatch.setattr(GroupPlacement, "_place_steps", counted)
     sets = (pod_set(1, name=f"s{number}", cpu=1) for number in range(3))
     status = engine.place(read_group(group(*sets, pod_set(3, RACK, name="large", cpu=cpu))))
     assert status.state == "Unplaceable"

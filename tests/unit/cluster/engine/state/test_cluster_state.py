@@ -25,8 +25,8 @@ def test_a_group_that_cannot_be_counted_leaves_all_as_it_was(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     made = engine(group(pod_set(4, RACK), name="g"))
-    made.set_pod(read_pod(pod("p", "a1", group="g", cpu=1), ""))
-    before, groups = made.tree("default").rows.dump(), dict(made.groups)
+    made.state.set_pod(read_pod(pod("p", "a1", group="g", cpu=1), ""))
+    before, groups = made.state.tree("default").rows.dump(), dict(made.state.groups)
     calls: list[Any] = []
 
     def break_second(*given: Any) -> Any:
@@ -37,7 +37,7 @@ def test_a_group_that_cannot_be_counted_leaves_all_as_it_was(
 
     monkeypatch.setattr("nri_policy.cluster.engine.state.group_usages.in_use", break_second)
     with pytest.raises(ZeroDivisionError):
-        made.set_group(
+        made.state.set_group(
             read_group(
                 group(
                     pod_set(4, RACK),
@@ -54,13 +54,13 @@ def test_a_group_that_cannot_be_counted_leaves_all_as_it_was(
                 )
             )
         )
-    assert made.tree("default").rows.dump() == before
-    assert made.groups == groups
+    assert made.state.tree("default").rows.dump() == before
+    assert made.state.groups == groups
 
 
 def test_tolerations_tell_no_pods_apart_where_no_node_has_taints() -> None:
     """Else each kind of them is counted by itself."""
-    tree = engine().tree("default")
+    tree = engine().state.tree("default")
     plain, tolerating = (
         read_pod(pod("p", "") | {"spec": pod_spec({"cpu": 1}, tolerations=each)}, "").spec
         for each in ([], [{"key": "k", "operator": "Exists"}])
@@ -71,7 +71,7 @@ def test_tolerations_tell_no_pods_apart_where_no_node_has_taints() -> None:
 def test_a_fork_lives_until_anything_changes_where_it_comes_from() -> None:
     shared = cluster()
     made = engine(of=shared)
-    shared.follow(made)
+    shared.follow(made.state)
     report = read_zones({"metadata": {"name": "a1"}, "zones": [zone("node-0", "Node", "4")]}, "")
     runs = read_pod(pod("p", "a1", cpu=1), "")
     bound = read_pod(pod("q", "a1", cpu=1, group="g"), "")
@@ -81,17 +81,17 @@ def test_a_fork_lives_until_anything_changes_where_it_comes_from() -> None:
         lambda: shared.remove_node("new"),
         lambda: shared.set_zones(report),
         lambda: shared.remove_zones("a1"),
-        lambda: made.set_pod(runs),
-        lambda: made.remove_pod("default", "p"),
-        lambda: made.set_pod(bound),
-        lambda: made.set_group(msgspec.structs.replace(given, status=made.place(given))),
-        lambda: made.configure(made.settings),
+        lambda: made.state.set_pod(runs),
+        lambda: made.state.remove_pod("default", "p"),
+        lambda: made.state.set_pod(bound),
+        lambda: made.state.set_group(msgspec.structs.replace(given, status=made.place(given))),
+        lambda: made.state.configure(made.state.settings),
     ]
     for number, change in enumerate(changes):
         fork = made.fork()
-        assert fork.is_up_to_date()
+        assert fork.state.is_up_to_date()
         change()
-        assert not fork.is_up_to_date(), number
+        assert not fork.state.is_up_to_date(), number
 
 
 @pytest.mark.parametrize(
@@ -101,7 +101,7 @@ def test_what_a_report_says_of_pods_changes_no_empty_cluster(name: str, changes:
     """A daemon names the pods that it counts anew with each of them."""
     cluster = Cluster([read_node(node("a"), "")])
     engine = Engine(read_settings(None), cluster.view)
-    cluster.follow(engine)
+    cluster.follow(engine.state)
     total = {"cpu": 8}
     before, after = (
         NodeZones(
@@ -115,24 +115,24 @@ def test_what_a_report_says_of_pods_changes_no_empty_cluster(name: str, changes:
     cluster.set_zones(before)
     emptied = engine.without_usage()
     cluster.set_zones(after)
-    assert emptied.is_up_to_date() != changes
+    assert emptied.state.is_up_to_date() != changes
 
 
 def test_the_nodes_of_what_ended_are_released_the_latest_first() -> None:
     made = engine(group(pod_set(4, RACK), name="g"))
-    began = made.releases
-    assert made.released_since(began) == []
+    began = made.state.releases
+    assert made.state.released_since(began) == []
     for name, host in (("p", "a1"), ("q", "b1"), ("r", "a1")):
-        made.set_pod(read_pod(pod(name, host, cpu=1), ""))
-    assert made.released_since(began) == [], "pods came, none ended"
+        made.state.set_pod(read_pod(pod(name, host, cpu=1), ""))
+    assert made.state.released_since(began) == [], "pods came, none ended"
     for name in "pqr":
-        made.remove_pod("default", name)
-    assert made.released_since(began) == ["a1", "b1"]
-    assert made.released_since(made.releases) == []
+        made.state.remove_pod("default", name)
+    assert made.state.released_since(began) == ["a1", "b1"]
+    assert made.state.released_since(made.state.releases) == []
     fork = made.fork()
-    fork.occupy("b1", made.kind({"cpu": 1000}), -1)
-    assert made.released_since(began) == ["a1", "b1"], "a fork releases nothing here"
-    assert not fork.releases
+    fork.state.occupy("b1", made.state.kind({"cpu": 1000}), -1)
+    assert made.state.released_since(began) == ["a1", "b1"], "a fork releases nothing here"
+    assert not fork.state.releases
 
 
 def test_the_end_of_a_group_releases_its_hosts_or_any_without_hosts_as_leaves() -> None:
@@ -140,17 +140,17 @@ def test_the_end_of_a_group_releases_its_hosts_or_any_without_hosts_as_leaves() 
     asked = read_group(group(pod_set(2, RACK), name="new"))
     placed = msgspec.structs.replace(asked, status=made.place(asked))
     hosts = {each.values[-1] for one in placed.status.assignments for each in one.domains}
-    made.set_group(placed)
-    began = made.releases
-    made.remove_group("default", "new")
-    assert {*(made.released_since(began) or ())} == hosts
-    racks = Engine(read_settings(settings("rack")), made.view)
+    made.state.set_group(placed)
+    began = made.state.releases
+    made.state.remove_group("default", "new")
+    assert {*(made.state.released_since(began) or ())} == hosts
+    racks = Engine(read_settings(settings("rack")), made.state.view)
     asked = read_group(group(pod_set(2, RACK), name="new"))
     placed = msgspec.structs.replace(asked, status=racks.place(asked))
-    racks.set_group(placed)
-    began = racks.releases
-    racks.remove_group("default", "new")
-    assert racks.released_since(began) is None
+    racks.state.set_group(placed)
+    began = racks.state.releases
+    racks.state.remove_group("default", "new")
+    assert racks.state.released_since(began) is None
 
 
 def test_an_assignment_takes_room_of_the_hosts_that_exist() -> None:
@@ -159,9 +159,9 @@ def test_an_assignment_takes_room_of_the_hosts_that_exist() -> None:
     places = [{"values": [host], "count": pods} for host, pods in (("a1", 2), ("b2", 1), ("x", 3))]
     assigned = {"podSet": "main", "levels": [HOSTNAME], "domains": places}
     status = {"state": "Placed", "assignments": [assigned]}
-    made.set_group(read_group(group(pod_set(6, cpu=1), status=status)))
-    tree = made.tree("default")
+    made.state.set_group(read_group(group(pod_set(6, cpu=1), status=status)))
+    tree = made.state.tree("default")
     left = {name: tree.rows.room(leaf)["cpu"] for name, leaf in tree.leaves_of_nodes().items()}
     assert left == dict.fromkeys(left, 4000) | {"a1": 2000, "b2": 3000}
-    made.remove_group("default", "g")
+    made.state.remove_group("default", "g")
     assert {tree.rows.room(leaf)["cpu"] for leaf in range(len(left))} == {4000}

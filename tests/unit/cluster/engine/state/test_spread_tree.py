@@ -181,7 +181,7 @@ def test_a_tree_that_is_kept_is_like_a_new_one() -> None:
     """Whatever comes between."""
     cluster = Cluster(read_snapshot({"nodes": RACKS}).nodes)
     engine = Engine(ClusterSettings(), cluster.view)
-    cluster.follow(engine)
+    cluster.follow(engine.state)
     assert engine.spread(read_group(group(2, "rack"))) == {"a1": 1, "b1": 1}
     moved = [node("a1", rack="c"), node("b1", rack="b", ready=False), node("d", rack="d")]
     for each in read_snapshot({"nodes": moved}).nodes:
@@ -191,11 +191,11 @@ def test_a_tree_that_is_kept_is_like_a_new_one() -> None:
         read_snapshot({"pods": [running("p", "a2", group="g", phase=phase)]}).pods
         for phase in ("Running", "Failed")
     )
-    engine.set_pod(pod)
+    engine.state.set_pod(pod)
     assert engine.spread(read_group(group(4, "rack"))) == {"b2": 1, "a1": 1, "d": 1, "c2": 1}
-    engine.set_pod(back)
+    engine.state.set_pod(back)
     assert engine.spread(read_group(group(4, "rack"))) == {"a2": 1, "b2": 1, "a1": 1, "d": 1}
-    engine.remove_pod("default", "p")
+    engine.state.remove_pod("default", "p")
     for number in range(20):
         engine.spread(read_group(group(1, f"label{number}")))
     assert engine.spread(read_group(group(1, "rack"))) == {"a2": 1}
@@ -204,7 +204,7 @@ def test_a_tree_that_is_kept_is_like_a_new_one() -> None:
 def test_a_node_that_is_tainted_later_takes_no_pods_that_nobody_asked_for_before() -> None:
     cluster = Cluster(read_snapshot({"nodes": RACKS}).nodes)
     engine = Engine(ClusterSettings(), cluster.view)
-    cluster.follow(engine)
+    cluster.follow(engine.state)
     assert engine.spread(read_group(group(2, "rack"))) == {"a1": 1, "b1": 1}
     taint = {"taints": [{"key": "k", "effect": "NoSchedule"}]}
     (tainted,) = read_snapshot({"nodes": [node("a1", rack="a") | {"spec": taint}]}).nodes
@@ -371,7 +371,7 @@ def test_a_topology_with_the_same_labels_changes_no_answer() -> None:
         )
         for above in (["rack"], [])
     )
-    cluster.follow(alike, other)
+    cluster.follow(alike.state, other.state)
     asked = read_group(group(12, "rack"))
     first = alike.spread(asked)
     assert first == other.spread(asked)
@@ -379,6 +379,6 @@ def test_a_topology_with_the_same_labels_changes_no_answer() -> None:
     assert alike.place(asked).assignments == other.place(asked).assignments
     without = alike.without_nodes(["b1"]).spread(asked)
     assert without == other.without_nodes(["b1"]).spread(asked) != first
-    cluster.set_node(msgspec.structs.replace(alike.nodes["a2"], unschedulable=True))
-    cluster.set_node(msgspec.structs.replace(alike.nodes["c2"], taints=()))
+    cluster.set_node(msgspec.structs.replace(alike.state.nodes["a2"], unschedulable=True))
+    cluster.set_node(msgspec.structs.replace(alike.state.nodes["c2"], taints=()))
     assert alike.spread(asked) == other.spread(asked) != first

@@ -1,0 +1,313 @@
+"""Placing one group by totals: its pod sets one after the other, in other orders, or together.
+
+Pod sets with a shared level go into one domain, those that are to be alone into one without other
+groups. A decision changes nothing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from contextlib import suppress
+from types import MappingProxyType
+
+from msgspec import Struct
+from msgspec.structs import replace
+
+from nri_policy.cluster.engine.search.crowding import spreading_of
+from nri_policy.cluster.engine.search.domain_search import DomainSearch
+from nri_policy.cluster.engine.search.exclusive import nodes_in, taken_domains
+from nri_policy.cluster.engine.search.pod_set_order import Orders, order_text
+from nri_policy.cluster.engine.search.replacement import kept_leaves
+from nri_policy.cluster.engine.search.shared_domain import needed, shared_domains
+from nri_policy.cluster.engine.search.spread_assignment import by_node
+from nri_policy.cluster.engine.search.unfit_message import not_together
+from nri_policy.cluster.engine.state.cluster_state import ClusterState
+from nri_policy.cluster.engine.state.host_limits import Limits
+from nri_policy.cluster.engine.state.shape import Path
+from nri_policy.cluster.engine.state.tree import Tree
+from nri_policy.cluster.engine.unit_placement import UnitPlacement, tree_of, unknown_level_of
+from nri_policy.cluster.objects.assignment import Assignment
+from nri_policy.cluster.objects.settings import ZONE_LEVEL
+from nri_policy.cluster.requests.group import GroupStatus, PlacementGroup, Together
+from nri_policy.cluster.requests.request import (
+    Unit,
+    Unplaceable,
+    exclusive_of,
+    is_spread,
+    preferring,
+    together_of,
+    units,
+)
+from nri_policy.foundation.wording import some
+from nri_policy.native._counts import have_left
+
+MAX_DOMAINS = 3  # most domains in which other orders of pod sets are tried
+
+
+class GroupPlacement(Struct, frozen=True):
+    """A group to be placed, or to get places for failed nodes, in one state of a cluster."""
+
+    state: ClusterState
+    group: PlacementGroup
+    failures: Mapping[str, int]  # recent ones of the group's pods, by node
+    more: Mapping[str, int]  # pods of a pod set that go where replaced ones would
+    explain: bool
+    limits: Limits = MappingProxyType({})  # of hosts, for new pods
+
+    def place(self) -> GroupStatus:
+        """Return the status that the group would have. Raises DocumentError."""
+        steps = [unit for unit in units(self.group) if unit.workers.count]
+        together, exclusive = together_of(self.group), exclusive_of(self.group.pod_sets)
+        if steps and (together is not None or exclusive is not None):
+            found = None
+            try:
+                if exclusive is not None:
+                    found = self._place_alone(exclusive, steps)
+                elif together is not None:
+                    found = self.place_together(together, steps)
+            except Unplaceable as unplaceable:
+                message = str(unplaceable) if self.explain else ""
+                return GroupStatus(state="Unplaceable", message=message)
+            if found is not None:
+                return found
+        trial = self._trial(steps)
+        status, refused = self._place_steps(trial, steps, explain=self.explain)
+        if refused is None or len(steps) == 1 or not _have_left(trial.state, steps):
+            return status
+        return self._place_in_another_order(steps, refused) or status
+
+    def _place_alone(self, level: str, steps: Sequence[Unit]) -> GroupStatus | None:
+        """Return the status of a group that has a domain of *level* to itself (cluster.md §3).
+
+        A finer required shared level applies inside the exclusive domain. Raises Unplaceable.
+        """
+        state = self.state
+        trees = [tree_of(state, unit) for unit in steps]
+        alone, together = Together(required=level), together_of(self.group)
+        at = shared_level(state, alone, trees)
+        if together is not None and together.required and shared_level(state, together, trees) > at:
+            alone = together
+        others = [each for key, each in state.groups.items() if key not in state.usages.out]
+        taken = taken_domains(self.group, at, trees[0], others, state.view)
+        trial = replace(self, state=state.without_nodes(nodes_in(taken, trees[0])))
+        status = trial.place_together(alone, steps)
+        if taken and self.explain and status is not None and not status.assignments:
+            where = some(f"{path[-1]} by {name}" for path, name in sorted(taken.items()))
+            status = replace(status, message=f"{status.message}; taken: {where}")
+        return status
+
+    def place_together(self, together: Together, steps: Sequence[Unit]) -> GroupStatus | None:
+        """Return the status of a group whose pod sets go into one domain (cluster.md §3).
+
+        All domains are tried in the order of pod sets, then the fullest in other orders. If none of
+        a preferred level holds all, the pod sets go near each other. What is replaced goes where
+        the rest is, if that is required. Return None if a preferred level leads to no placement.
+        Raises Unplaceable.
+        """
+        level = shared_level(self.state, together, [tree_of(self.state, unit) for unit in steps])
+        keeps = keeps_places(self.group, self.more)
+        trial = self._trial(steps)
+        if keeps and (rest := self._rest_of(steps, level)):
+            inside = replace(trial, within=rest if together.required else ())
+            return self._place_steps(inside, steps, explain=self.explain)[0]
+        counts = [trial.room_for(unit, {}) for unit in steps]
+        closest: Path = ()
+        order = steps
+        for at in [level] if together.required else range(level, -1, -1):
+            domains, most = shared_domains(steps, counts, at)
+            found, first = self._place_in_one(trial, order, domains)
+            if found is not None:
+                return found
+            closest = first or most
+            if at == level and together.preferred and not keeps:
+                trial, order = replace(trial, near_level=level), self._nearest_first(steps, level)
+        if together.preferred:
+            status, refused = self._place_steps(trial, order, explain=False)
+            return status if refused is None and status.assignments else None
+        inside = replace(trial, within=closest)
+        status, unit = self._place_steps(inside, steps, explain=self.explain)
+        if self.explain:
+            why = not_together(together.level, closest, steps, unit, status.message)
+            status = replace(status, message=why)
+        return status
+
+    def _nearest_first(self, steps: Sequence[Unit], level: int) -> Sequence[Unit]:
+        """Return units that go into few domains of *level*, as none holds all: strictest first.
+
+        A unit that names no level itself prefers one domain.
+        """
+        name = tree_of(self.state, steps[0]).shape.levels[level]
+        return self._strictest_first([preferring(unit, name) for unit in steps])
+
+    def _place_in_one(
+        self, trial: UnitPlacement, steps: Sequence[Unit], domains: Iterable[Path]
+    ) -> tuple[GroupStatus | None, Path]:
+        """Return the status of the group in one of *domains*, if any, and the first one tried.
+
+        They are tried in one *trial*: what is refused there leaves nothing taken.
+        """
+        refused: list[tuple[Path, Unit]] = []
+        for path in domains:
+            status, unit = self._place_steps(replace(trial, within=path), steps, explain=False)
+            if status.assignments:
+                return status, path
+            if unit is not None:
+                refused.append((path, unit))
+        for path, unit in refused[:MAX_DOMAINS]:
+            found = self._place_in_another_order(steps, unit, path)
+            if found is not None:
+                return found, path
+        return None, refused[0][0] if refused else ()
+
+    def _rest_of(self, steps: Sequence[Unit], level: int) -> Path:
+        """Return the domain of *level* that the pods of the group which stay are in, if any do."""
+        status = self.group.status
+        given = {each.pod_set: each for each in status.assignments}
+        for unit in steps:
+            tree = tree_of(self.state, unit)
+            for name in unit.names:
+                failed = status.unhealthy_nodes
+                for leaf in kept_leaves(tree, given[name], failed) if name in given else ():
+                    return tree.shape.paths[leaf][: level + 1]
+        return ()
+
+    def _place_in_another_order(
+        self, steps: Sequence[Unit], refused: Unit, within: Path = ()
+    ) -> GroupStatus | None:
+        """Return the status of a new group that is placed in another order than *steps*, if any.
+
+        The unit that was *refused* in that found no room (cluster.md §5).
+        """
+        order = self._strictest_first(steps, within)
+        orders = Orders(steps, order)
+        while steps := orders.refuse(refused):
+            status, unit = self._place_steps(self._trial(steps, within), steps, explain=False)
+            if unit is None:
+                return replace(status, message=order_text(steps))
+            refused = unit
+        return self._search(order, within) if orders.may_fit() else None
+
+    def _strictest_first(self, steps: Sequence[Unit], within: Path = ()) -> list[Unit]:
+        """Return units by the level in which each is to be whole, the finest first.
+
+        Units of equal level are sorted by their share of the pods that fit, largest first.
+        """
+        trial = self._trial(steps, within)
+        keys: dict[tuple[str, ...], tuple[int, float]] = {}
+        for unit in steps:
+            keys[unit.names] = 1, 0.0  # of those that name no level
+            with suppress(Unplaceable):
+                room = trial.room_for(unit, {})
+                wanted, domains = room.wanted, room.tree.shape.domains
+                fits = sum(room.counts.of(each)[0] for each in domains.of_level(0))
+                level = wanted.level if wanted.required else -1
+                keys[unit.names] = -level, -unit.workers.count / max(fits, 1)
+        return sorted(steps, key=lambda unit: keys[unit.names])
+
+    def _search(self, order: Sequence[Unit], within: Path) -> GroupStatus | None:
+        """Return the status of the group if a search finds places for its units."""
+        if any(is_spread(each.workers) or spreading_of(each) for each in order):
+            return None
+        trial = self._trial(order, within)
+        found = DomainSearch(trial.room_for, trial.state.take).find(order)
+        if found is None:
+            return None
+        return GroupStatus(
+            state="Placed",
+            message=order_text(order, searched=True),
+            assignments=self._ordered(found),
+        )
+
+    def _place_steps(
+        self, trial: UnitPlacement, steps: Sequence[Unit], *, explain: bool
+    ) -> tuple[GroupStatus, Unit | None]:
+        """Place the group in *steps* in a trial; return the one that found no room, too.
+
+        After a refusal no places are taken.
+        """
+        state = trial.state
+        replacing = keeps_places(self.group, self.more)
+        unit: Unit | None = None
+        assignments: dict[str, Assignment] = {}
+        taken: dict[str, Assignment] = {}
+        before: list[Unit] = []
+        placed = trial.placed
+        try:
+            trees = [tree_of(state, unit) for unit in steps]  # all, before something is taken
+            for unit, tree in zip(steps, trees, strict=True):
+                beside = replace(trial, limits=trial.limits_beside(unit, taken))
+                if replacing:
+                    new, whole = beside.replace_pods(unit, tree, self.more)
+                else:
+                    new = whole = beside.assign(unit, tree, placed, taken)
+                assignments |= whole
+                if unit is not steps[-1]:
+                    state.take(new, unit)
+                    taken |= new
+                    before.append(unit)
+                    placed += by_node(new.values(), state.view)
+        except Unplaceable as refused:
+            message = str(refused) if explain else ""
+            for each in before:
+                state.take(taken, each, -1)
+            status = GroupStatus(state="Unplaceable", message=message)
+            return status, None if replacing else unit
+        return GroupStatus(state="Placed", assignments=self._ordered(assignments)), None
+
+    def _trial(self, steps: Sequence[Unit], within: Path = ()) -> UnitPlacement:
+        """Return where units are placed: in a fork if something is to be counted apart.
+
+        A group that keeps places counts with the assignments that it comes with, others with none.
+        """
+        group, state = self.group, self.state
+        key = (group.namespace, group.name)
+        known = state.groups.get(key)
+        own = [] if key in state.usages.out else state.usages.in_use(key)
+        as_given = known is not None and _usage_of(known) == _usage_of(group)
+        replacing = keeps_places(group, self.more)
+        if len(steps) > 1 or (not as_given if replacing else own):
+            state = state.fork()
+            if not replacing:
+                state.ledger.assume(own, -1)
+            elif not as_given:
+                state.set_group(group)
+        return UnitPlacement(state, group, self.failures, self.limits, within)
+
+    def _ordered(self, assignments: Mapping[str, Assignment]) -> list[Assignment]:
+        """Return assignments in the order of the group's pod sets."""
+        return [assignments[each.name] for each in self.group.pod_sets if each.name in assignments]
+
+
+def shared_level(state: ClusterState, together: Together, trees: Sequence[Tree]) -> int:
+    """Return the level of which all pod sets share a domain, by index; raises Unplaceable."""
+    topology = trees[0].shape.topology
+    if any(each.shape.topology.name != topology.name for each in trees):
+        raise Unplaceable("pod sets that are to be together name different topologies")
+    if together.level.startswith(ZONE_LEVEL):
+        known = ", ".join(topology.levels)
+        raise Unplaceable(
+            f"a group cannot share a domain of {together.level}, a level below the host: name"
+            f" one of {known}"
+        )
+    if together.level not in topology.levels:
+        raise Unplaceable(unknown_level_of(state, together.level, topology))
+    return topology.levels.index(together.level)
+
+
+def keeps_places(group: PlacementGroup, more: Mapping[str, int]) -> bool:
+    """Whether a group keeps what it has, and new pods are placed beside that."""
+    return bool(group.status.assignments and (group.status.unhealthy_nodes or more))
+
+
+def _have_left(state: ClusterState, steps: Sequence[Unit]) -> bool:
+    """Whether free amounts of all leaves add up to the requests of all units of their tree."""
+    own = [(tree_of(state, unit), unit) for unit in steps if not is_spread(unit.workers)]
+    return all(
+        have_left(tree.rows, needed(unit for other, unit in own if other is tree))
+        for tree, _ in own
+    )
+
+
+def _usage_of(group: PlacementGroup) -> object:
+    """Return what of a group decides how much it uses, and where."""
+    return group.pod_sets, group.status.assignments, group.status.given_back

@@ -1,0 +1,321 @@
+"""Placing the units of one group: a pod set, or workers with their leader.
+
+A unit goes where a state of the cluster, the limits of hosts and a domain for the whole group leave
+room. A decision changes nothing.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from contextlib import suppress
+from functools import partial
+from types import MappingProxyType
+
+from msgspec import Struct
+from msgspec.structs import replace
+
+from nri_policy.cluster.engine.search.crowding import (
+    CrowdedDomain,
+    crowded_domains,
+    nodes_of,
+    spreading_of,
+)
+from nri_policy.cluster.engine.search.domain_search import UnitCounts
+from nri_policy.cluster.engine.search.placement import (
+    assign,
+    assignment,
+    count,
+    domain_within,
+    find_packing,
+)
+from nri_policy.cluster.engine.search.replacement import replace_failed
+from nri_policy.cluster.engine.search.spread_assignment import assignment as spread_assignment
+from nri_policy.cluster.engine.search.spread_assignment import (
+    by_node,
+    domain_of,
+    replace_spread,
+    spread_refusal,
+)
+from nri_policy.cluster.engine.search.unfit_message import unknown_level
+from nri_policy.cluster.engine.state.cluster_state import ClusterState
+from nri_policy.cluster.engine.state.host_limits import Limits
+from nri_policy.cluster.engine.state.shape import Path
+from nri_policy.cluster.engine.state.tree import Tree
+from nri_policy.cluster.objects.assignment import Assignment
+from nri_policy.cluster.objects.document import DocumentError, join
+from nri_policy.cluster.objects.settings import ZONE_LEVEL, Topology
+from nri_policy.cluster.requests.group import (
+    PlacementGroup,
+    PlacementRequest,
+    PodSet,
+)
+from nri_policy.cluster.requests.request import (
+    Unit,
+    Unplaceable,
+    asks,
+    implied,
+    is_spread,
+    named_levels,
+    plan,
+    requested,
+    spread_labels,
+)
+from nri_policy.cluster.requests.spread_preferences import read_preferences
+
+MAX_NEAR = 16  # most domains tried near other pod sets
+
+
+class UnitPlacement(Struct, frozen=True):
+    """Where units of a group would go in one state of a cluster."""
+
+    state: ClusterState
+    group: PlacementGroup
+    failures: Mapping[str, int] = MappingProxyType({})  # recent ones of the group's pods, by node
+    limits: Limits = MappingProxyType({})  # of hosts, for new pods
+    within: Path = ()  # the domain for all pods, if there is one
+    near_level: int = -1  # the level of whose domains those that others are in come first
+
+    @property
+    def placed(self) -> Counter[str]:
+        """The group's running pods, by node."""
+        return self.state.running_of((self.group.namespace, self.group.name))
+
+    def limits_beside(self, unit: Unit, taken: Mapping[str, Assignment]) -> Limits:
+        """Return the limits of a unit beside what new assignments of the group have *taken*."""
+        if not taken or not self.limits:
+            return self.limits
+        return self.state.limits.beside(self.limits, self.group, unit, taken)
+
+    def room_for(self, unit: Unit, taken: Mapping[str, Assignment]) -> UnitCounts:
+        """Return how many of a unit fit where, beside what new assignments have *taken*."""
+        state = self.state
+        tree = tree_of(state, unit)
+        wanted = plan(
+            unit,
+            implied=implied(unit) or not (unit.leader or asks(unit.workers.request)),
+            levels=tree.shape.levels,
+            settings=state.settings,
+            inside=max(0, len(self.within) - 1),
+        )
+        held: Mapping[int, int] = {}
+        if wanted.most is not None or wanted.apart >= 0:
+            held = tree.by_leaf(self.placed + by_node(taken.values(), state.view))
+        limits = self.limits_beside(unit, taken)
+        counts, _ = count(tree, unit, wanted, state.settings, held, limits)
+        within = domain_within(tree, self.within)
+        alone = wanted.most is not None or wanted.apart >= 0
+        return UnitCounts(tree, wanted, counts, within, fresh=bool(limits) or alone)
+
+    def assign(
+        self, unit: Unit, tree: Tree, placed: Counter[str], taken: Mapping[str, Assignment]
+    ) -> dict[str, Assignment]:
+        """Return the assignments of a unit; *placed* are the group's pods, by node.
+
+        With a level to be near in, the domains of *taken* ones are tried first.
+        """
+        for path in self._domains_of(taken, tree):
+            with suppress(Unplaceable):
+                return replace(self, within=path).assign_apart(unit, tree, placed)
+        return self.assign_apart(unit, tree, placed)
+
+    def _domains_of(self, taken: Mapping[str, Assignment], tree: Tree) -> list[Path]:
+        """Return some domains of the level to be near in, those with the most pods first."""
+        if self.near_level < 0:
+            return []
+        pods: Counter[Path] = Counter()
+        for each in taken.values():
+            for one in each.domains:
+                leaf = tree.shape.find(each.levels, one.values)
+                if leaf is not None:
+                    pods[tree.shape.paths[leaf][: self.near_level + 1]] += one.count
+        return [path for path, _ in pods.most_common(MAX_NEAR)]
+
+    def assign_apart(self, unit: Unit, tree: Tree, placed: Counter[str]) -> dict[str, Assignment]:
+        """Return the assignments of a unit, in domains that are not crowded by groups like it.
+
+        Those that only a preference closes are opened one by one, the least crowded first.
+        """
+        if spreading_of(unit) is None:
+            return self.assign_in(tree, unit, placed)
+        out = crowded_domains(self.group, unit, tree, self.state.groups.values(), self.state.view)
+        last = [each for each in out if not each.closed]
+        while True:
+            state = self.state.without_nodes(nodes_of(out, tree))
+            try:
+                return replace(self, state=state).assign_in(tree_of(state, unit), unit, placed)
+            except Unplaceable as refused:
+                if not last:
+                    raise _with_crowded(refused, out) from None
+            out.remove(last.pop(0))
+
+    def assign_in(self, tree: Tree, unit: Unit, placed: Counter[str]) -> dict[str, Assignment]:
+        """Return the assignments of a unit, packed or spread over the leaves of its tree."""
+        held = tree.by_leaf(placed)
+        request = unit.workers.request
+        find = partial(
+            find_packing,
+            tree,
+            unit,
+            self.state.settings,
+            held=held,
+            limits=self.limits,
+            implied=implied(unit),
+            within=self.within,
+        )
+        if not is_spread(unit.workers):
+            packed = assign(tree, unit, find())
+            if request is not None and request.max_skew:  # of pods of slices
+                placed = by_node([packed[unit.workers.name]], self.state.view)
+                self._check_balance(unit.workers, placed, self._nodes_within(tree))
+            return packed
+        chosen = domain_of(tree, find()) if asks(request) else None
+        out: dict[str, Assignment] = {}
+        if unit.leader is not None and chosen is not None:
+            out[unit.leader.name] = assignment(tree, unit.leader.name, [(chosen.leader, 1)])
+        trial = self
+        if out:
+            trial = replace(self, state=self.state.fork())
+            trial.state.take(out, unit)
+        nodes = self._nodes_within(tree) if chosen is None else chosen.nodes
+        for pod_set in unit.pod_sets:
+            if pod_set.name not in out:
+                asked = replace(pod_set, request=request)
+                pods, left = trial.spread_pods(asked, placed, nodes)
+                if left:
+                    raise spread_refusal(asked, left)
+                self._check_balance(asked, pods, nodes)
+                out[pod_set.name] = spread_assignment(pod_set.name, pods, self.state.nodes)
+        return out
+
+    def replace_pods(
+        self, unit: Unit, tree: Tree, more: Mapping[str, int]
+    ) -> tuple[dict[str, Assignment], dict[str, Assignment]]:
+        """Return the assignments of new pods, those of failed nodes' and *more*; and the whole."""
+        status = self.group.status
+        if is_spread(unit.workers):
+            no_failures = replace(self, failures={})
+
+            def spread(
+                pod_set: PodSet, own: Mapping[str, int], within: Collection[str]
+            ) -> tuple[dict[str, int], int]:
+                nodes = self._nodes_within(tree)
+                own_nodes = within if nodes is None else nodes.intersection(within)
+                return no_failures.spread_pods(pod_set, own, own_nodes)
+
+            new, whole = replace_spread(tree, unit, status, spread, self.state.view, more=more)
+            for each in unit.pod_sets:
+                if each.name in whole:
+                    self._check_balance(each, by_node([whole[each.name]], self.state.view), None)
+            return new, whole
+        paths = self._paths(tree, status.unhealthy_nodes)
+        return replace_failed(
+            tree,
+            unit,
+            status,
+            self.state.settings,
+            implied=implied(unit),
+            paths=paths,
+            more=more,
+            limits=self.limits,
+            within=domain_within(tree, self.within),
+        )
+
+    def _nodes_within(self, tree: Tree) -> frozenset[str] | None:
+        """Return the nodes of the domain for all pods, None without one."""
+        if not self.within:
+            return None
+        leaves = tree.shape.domains.leaves_below(domain_within(tree, self.within))
+        return frozenset(tree.nodes_in([leaves]))
+
+    def spread(self) -> dict[str, tuple[dict[str, int], int]]:
+        """Return, by pod set, the new pods for each node, and how many find no place."""
+        own = self.placed
+        found: dict[str, tuple[dict[str, int], int]] = {}
+        pod_sets = requested(self.group)
+        trial = replace(self, state=self.state.fork()) if len(pod_sets) > 1 else self
+        for number, pod_set in enumerate(pod_sets):
+            path = f"spec.podSets[{number}].request"
+            try:
+                new, left = trial.spread_pods(pod_set, own, None, path)
+            except Unplaceable as refused:
+                raise DocumentError(join(path, "topology"), str(refused)) from None
+            found[pod_set.name] = new, left
+            own.update(new)
+            for node, pods in new.items() if number + 1 < len(pod_sets) else ():
+                trial.state.occupy(node, self.state.kind_of(pod_set), pods)
+        return found
+
+    def spread_pods(
+        self,
+        pod_set: PodSet,
+        own: Mapping[str, int],
+        within: Collection[str] | None,
+        path: str = "",
+    ) -> tuple[dict[str, int], int]:
+        """Return the pods for each node, of those *within*, and how many find no place."""
+        request = pod_set.request or PlacementRequest()
+        preferences = read_preferences(spread_labels(request), join(path, "spreadOver"))
+        tree = self.state.ledger.spread_tree([each.key for each in preferences])
+        tolerations = self.state.ledger.topology(request.topology).tolerations
+        if request.max_skew:  # kube-scheduler rejects nodes without the label
+            labels = request.max_skew.keys()
+            having = {
+                name for name, node in self.state.nodes.items() if labels <= node.labels.keys()
+            }
+            if len(having) < len(self.state.nodes):
+                within = having if within is None else having.intersection(within)
+        limits = self.limits.get(pod_set.name, {})
+        return tree.spread(pod_set, preferences, tolerations, own, self.failures, within, limits)
+
+    def _check_balance(
+        self, pod_set: PodSet, pods: Mapping[str, int], within: Collection[str] | None
+    ) -> None:
+        """Raise Unplaceable if *pods* of a pod set that is spread break its own constraints.
+
+        *pods* are all pods of the pod set, counted by node. Values of a label are compared as far
+        as nodes *within* have them.
+        """
+        request = pod_set.request or PlacementRequest()
+        tolerations = self.state.ledger.topology(request.topology).tolerations
+        for label, skew in request.max_skew.items():
+            tree = self.state.ledger.spread_tree([label])
+            if uneven := tree.find_uneven(pod_set, tolerations, pods, skew, within):
+                raise Unplaceable(f"topology spread over {label}, maxSkew {skew}: {uneven}")
+        for label in request.apart_over:
+            if shared := self.state.ledger.spread_tree([label]).find_shared(pods):
+                raise Unplaceable(f"pods that exclude each other would share {label} {shared}")
+
+    def _paths(self, tree: Tree, names: Iterable[str]) -> dict[str, Path]:
+        """Return the paths of those nodes that still exist, whether they take part or not."""
+        nodes = {name: self.state.nodes[name] for name in names if name in self.state.nodes}
+        paths = {name: tree.shape.path_of(node) for name, node in nodes.items()}
+        return {name: path for name, path in paths.items() if path is not None}
+
+
+def tree_of(state: ClusterState, unit: Unit) -> Tree:
+    """Return the tree on which *unit* is placed; raises Unplaceable.
+
+    It goes below the host only as far as the request names zones.
+    """
+    request = unit.workers.request or PlacementRequest()
+    topology = state.ledger.topology(request.topology)
+    named = named_levels(request)
+    below = [ZONE_LEVEL + kind for kind in topology.below_host]
+    unknown = [each for each in named if each not in topology.levels and each not in below]
+    if unknown:
+        raise Unplaceable(unknown_level_of(state, min(unknown), topology))
+    depth = max((below.index(each) + 1 for each in named if each in below), default=0)
+    return state.tree(topology.name, depth)
+
+
+def unknown_level_of(state: ClusterState, level: str, topology: Topology) -> str:
+    """Return that a topology has no such level, and which topologies have it."""
+    others = [each.name for each in state.settings.topologies if level in each.every_level]
+    return unknown_level(level, topology, state.view, others)
+
+
+def _with_crowded(refused: Unplaceable, out: Sequence[CrowdedDomain]) -> Unplaceable:
+    """Return the refusal as it is now, with the domains that are closed."""
+    closed = ", ".join(str(each) for each in out)
+    return Unplaceable(f"{refused}; topology spreading: {closed}" if closed else str(refused))
