@@ -29,7 +29,7 @@ import msgspec
 from msgspec.structs import replace
 
 from nri_policy.cluster.engine.engine import Engine
-from nri_policy.cluster.groups.gates import without_place
+from nri_policy.cluster.groups.ungating import without_place
 from nri_policy.cluster.numa import fit as numa_fit
 from nri_policy.cluster.numa.report import live_zones
 from nri_policy.cluster.numa.zone_limits import ZoneLimits

@@ -6,10 +6,10 @@ import random
 from collections import Counter
 
 from nri_policy.cluster.engine.engine import Engine
-from nri_policy.cluster.groups.gathering import Member
+from nri_policy.cluster.groups.assembly import Member
 from nri_policy.cluster.groups.members import Members
 from nri_policy.cluster.groups.placed_pods import PlacedPods
-from nri_policy.cluster.groups.pod_changes import PodChanges
+from nri_policy.cluster.groups.pod_writes import PendingPodWrites
 from nri_policy.cluster.groups.writes import OpenGate
 from nri_policy.cluster.objects.node import read_node
 from nri_policy.cluster.objects.pod import read_pod
@@ -34,7 +34,7 @@ class Pods:
         cluster = Cluster(read_node(node(name), "") for name in PLACES)
         engine = Engine(ClusterSettings(), cluster.view)
         self.known = known = Members(Clock(now=lambda: 0.0))
-        self.changes = PodChanges(
+        self.changes = PendingPodWrites(
             engine.state, known, PlacedPods(engine.state, known), Clock(now=lambda: 0.0)
         )
         domains = [{"values": [host], "count": count} for host, count in PLACES.items()]

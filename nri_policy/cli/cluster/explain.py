@@ -38,7 +38,7 @@ from nri_policy.cluster.planning.explanation import GroupExplanation, PodSetExpl
 from nri_policy.cluster.planning.group_answers import explain_group, notes_of_devices, verdict
 from nri_policy.cluster.planning.more_hosts import more_hosts
 from nri_policy.cluster.planning.moves import movable_pods
-from nri_policy.cluster.planning.standing import Standing
+from nri_policy.cluster.planning.queue_position import QueuePosition
 from nri_policy.cluster.report.tree_report import tree_report
 from nri_policy.cluster.requests.group import PlacementGroup
 from nri_policy.foundation.wording import counted
@@ -232,7 +232,7 @@ def _notes(explanation: GroupExplanation) -> Iterator[str]:
         yield f"it would fit {_change(change)}"
 
 
-def _queued(standing: Standing | None) -> Iterator[str]:
+def _queued(standing: QueuePosition | None) -> Iterator[str]:
     """Return where the group stands in the queue, and what is set aside."""
     if standing is None:
         return

@@ -28,11 +28,11 @@ from typing import Any
 from msgspec.structs import replace
 
 from nri_policy.cluster.engine.engine import Engine
-from nri_policy.cluster.groups.attempts import PlacementAttempts
 from nri_policy.cluster.groups.failed_hosts import FailedHosts
+from nri_policy.cluster.groups.group_placer import GroupPlacer
 from nri_policy.cluster.groups.members import Members
 from nri_policy.cluster.groups.placed_pods import PlacedPods
-from nri_policy.cluster.groups.pod_changes import PodChanges
+from nri_policy.cluster.groups.pod_writes import PendingPodWrites
 from nri_policy.cluster.groups.reconcile import View, reconcile
 from nri_policy.cluster.groups.record import NO_FAILURE, Group, SeenGroup
 from nri_policy.cluster.groups.table import GroupTable
@@ -92,12 +92,12 @@ class Controller:
         self.engine = Engine(settings, view, partial(ZoneLimits, lambda: zones))
         self.members = Members(clock)
         self._placed_pods = PlacedPods(self.engine.state, self.members)
-        self._changes = PodChanges(self.engine.state, self.members, self._placed_pods, clock)
+        self._changes = PendingPodWrites(self.engine.state, self.members, self._placed_pods, clock)
         self._clock = clock
         self._failures = FailedHosts(self.engine.state, clock)
         self.groups = GroupTable()
         self.errors = 0  # of ours, each of which stopped some of the work
-        self.attempts = PlacementAttempts(
+        self.placer = GroupPlacer(
             clock,
             engine=self.engine,
             zones=zones,
@@ -106,7 +106,7 @@ class Controller:
             placed_pods=self._placed_pods,
             changes=self._changes,
         )
-        self.queue = self.attempts.queue
+        self.queue = self.placer.queue
         self._view = View(
             clock=clock,
             engine=self.engine,
@@ -115,7 +115,7 @@ class Controller:
             placed_pods=self._placed_pods,
             changes=self._changes,
             failures=self._failures,
-            attempts=self.attempts,
+            placer=self.placer,
             is_contested=is_contested,
         )
         self._dirty: dict[Key, None] = {}  # groups whose pods changed
@@ -125,13 +125,13 @@ class Controller:
     def configure(self, settings: ClusterSettings) -> None:
         """Go on with other settings; groups that wait are looked at anew."""
         self.engine.state.configure(settings)
-        self.attempts.waiting.see_cluster()
+        self.placer.waiting.see_cluster()
         self._dirty |= dict.fromkeys([*self.groups.known(), *self.members.groups()])
 
     def change_node(self, old: ClusterNode | None, new: ClusterNode | None) -> None:
         """Update a node; look at the groups with places there."""
         self.engine.state.change_node(old, new)
-        self.attempts.waiting.see_cluster()
+        self.placer.waiting.see_cluster()
         for host in self._failures.change_node(old, new):
             for key in self.groups.on_host(host):
                 self._dirty[key] = None
@@ -139,7 +139,7 @@ class Controller:
     def change_zones(self, node: str, old: NodeZones | None, new: NodeZones | None) -> None:
         """Take in what a node's zones have left, or that its report went."""
         self.engine.state.change_zones(node, old, new)
-        self.attempts.waiting.see_cluster()
+        self.placer.waiting.see_cluster()
 
     def set_job(self, job: Job) -> None:
         """Update a Job."""
@@ -183,7 +183,7 @@ class Controller:
             if group is not None:
                 self._dirty[group] = None
         ended = pod.finished and (old is None or not old.finished)
-        self.attempts.see_pod(pod, joined.group, ends=ended and old is not None)
+        self.placer.see_pod(pod, joined.group, ends=ended and old is not None)
         if (
             joined.problem
             and self._changes.gate in pod.gates
@@ -198,7 +198,7 @@ class Controller:
         """Remove a pod."""
         key = (namespace, name)
         pod, group = self.members.pod(key), self.members.remove_pod(key)
-        self.attempts.remove_pod(pod, group)
+        self.placer.remove_pod(pod, group)
         if group is not None:
             self._dirty[group] = None
         self.engine.state.remove_pod(namespace, name)
@@ -231,7 +231,7 @@ class Controller:
             self.queue.note_change()
         if settled:
             self.engine.state.set_group(group)
-            self.attempts.restore(group)
+            self.placer.restore(group)
         self._dirty[key] = None
 
     def remove_group(self, namespace: str, name: str) -> None:
@@ -350,7 +350,7 @@ class Controller:
 
         Groups wait for their turn until all have been looked at that changed.
         """
-        self.attempts.begin_step()
+        self.placer.begin_step()
         writes, self._notices = self._notices, []
         now = self._clock.now()
         for key in [key for key in self.groups.unanswered if not self.groups[key].pauses(now)]:
@@ -370,9 +370,9 @@ class Controller:
         if self.busy:
             return writes
         self._set_aside()
-        self.attempts.waiting.begin_round()
-        for key in self.attempts.waiting.worth_trying(self.queue.due()):
-            writes += self._guard(key, self.attempts.place(key))
+        self.placer.waiting.begin_round()
+        for key in self.placer.waiting.worth_trying(self.queue.due()):
+            writes += self._guard(key, self.placer.place(key))
         return writes
 
     def _slice(self, keys: dict[Key, None]) -> list[Key]:
@@ -390,7 +390,7 @@ class Controller:
     def _set_aside(self) -> None:
         """See anew which hosts are set aside; after an error of ours they are those of before."""
         try:
-            self.attempts.hold()
+            self.placer.hold()
         except Exception:
             log.exception("hosts-not-set-aside")
             self.errors += 1

@@ -14,7 +14,7 @@ from typing import Any, TypeVar
 from msgspec import Struct
 from msgspec.structs import replace
 
-from nri_policy.cluster.groups.gathering import Incomplete, Member
+from nri_policy.cluster.groups.assembly import Incomplete, Member
 from nri_policy.cluster.groups.place_claims import count_claims, count_spared
 from nri_policy.cluster.groups.record import IDLE, NO_FAILURE, PodRecord, PodState
 from nri_policy.cluster.groups.unbound_pods import is_unbound

@@ -21,8 +21,8 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 
 from msgspec.structs import replace
 
-from nri_policy.cluster.groups.gates import places_of
-from nri_policy.cluster.groups.gathering import Member
+from nri_policy.cluster.groups.assembly import Member
+from nri_policy.cluster.groups.ungating import places_of
 from nri_policy.cluster.objects.metadata import Key
 from nri_policy.cluster.objects.node import ClusterNode
 from nri_policy.cluster.requests.group import GroupStatus, PlacementGroup

@@ -12,10 +12,10 @@ from collections.abc import Collection
 from msgspec.structs import replace
 
 from nri_policy.cluster.engine.state.cluster_state import ClusterState
-from nri_policy.cluster.groups.gates import without_place
-from nri_policy.cluster.groups.gathering import Incomplete, check_complete, pod_set_names
+from nri_policy.cluster.groups.assembly import Incomplete, check_complete, pod_set_names
 from nri_policy.cluster.groups.members import Members
 from nri_policy.cluster.groups.place_claims import give_back
+from nri_policy.cluster.groups.ungating import without_place
 from nri_policy.cluster.objects.document import DocumentError
 from nri_policy.cluster.objects.metadata import Key
 from nri_policy.cluster.objects.node import HOSTNAME

@@ -16,21 +16,21 @@ from msgspec.structs import replace
 from nri_policy.cluster.engine.engine import Engine
 from nri_policy.cluster.engine.search.pod_set_order import order_in
 from nri_policy.cluster.engine.unit_capacity import is_overbooked
-from nri_policy.cluster.groups.attempts import PlacementAttempts
-from nri_policy.cluster.groups.failed_hosts import FailedHosts
-from nri_policy.cluster.groups.gathering import (
+from nri_policy.cluster.groups.assembly import (
     Incomplete,
     Member,
+    assemble_group,
     check_complete,
     check_gated,
     check_members,
-    gather,
     owner_names,
     pod_set_names,
 )
+from nri_policy.cluster.groups.failed_hosts import FailedHosts
+from nri_policy.cluster.groups.group_placer import GroupPlacer
 from nri_policy.cluster.groups.members import Members
 from nri_policy.cluster.groups.placed_pods import PlacedPods
-from nri_policy.cluster.groups.pod_changes import PodChanges
+from nri_policy.cluster.groups.pod_writes import PendingPodWrites
 from nri_policy.cluster.groups.queue import seconds_between
 from nri_policy.cluster.groups.record import NO_FAILURE, SeenGroup
 from nri_policy.cluster.groups.table import GroupTable
@@ -65,9 +65,9 @@ class View(Struct, frozen=True):
     members: Members
     groups: GroupTable
     placed_pods: PlacedPods
-    changes: PodChanges
+    changes: PendingPodWrites
     failures: FailedHosts
-    attempts: PlacementAttempts
+    placer: GroupPlacer
     is_contested: Callable[[Key], bool]
 
 
@@ -86,7 +86,7 @@ def reconcile(key: Key, view: View) -> Iterator[Write]:
         return
     status = seen.group.status
     if not _is_theirs(seen, members):
-        view.attempts.queue.remove(key)
+        view.placer.queue.remove(key)
         message = "the PlacementGroup of this name belongs to others than these pods"
         if view.groups.say(key, message):
             yield Notice(key, "OtherOwner", message)
@@ -110,7 +110,7 @@ def _create(view: View, key: Key, members: list[Member]) -> Iterator[Write]:
     try:
         check_gated(members, view.changes.gate)
         spared, led = view.members.count_spared(key), view.members.led(key)
-        group = gather(key, members, view.engine.state.levels, spared, led)
+        group = assemble_group(key, members, view.engine.state.levels, spared, led)
     except (Incomplete, DocumentError) as problem:
         if isinstance(problem, Incomplete) and view.members.is_ending(key):
             return
@@ -135,7 +135,7 @@ def _wait(view: View, seen: SeenGroup, members: list[Member]) -> Iterator[Write]
         fitting = _fit_to_pods(view, seen, members)
         check_gated(members, view.changes.gate)
     except (Incomplete, DocumentError) as problem:
-        view.attempts.queue.remove(key)
+        view.placer.queue.remove(key)
         resized = _resize(view, seen, members)
         if resized is not None:
             yield WriteSpec(resized, seen.revision, resized=True)
@@ -144,10 +144,10 @@ def _wait(view: View, seen: SeenGroup, members: list[Member]) -> Iterator[Write]
         elif (
             members or group.status.state != "Unplaceable"
         ):  # that message tells why the pods were deleted
-            yield from view.attempts.report(seen, GroupStatus(message=str(problem)))
+            yield from view.placer.report(seen, GroupStatus(message=str(problem)))
     else:
         if fitting is not group:
-            view.attempts.queue.remove(key)
+            view.placer.queue.remove(key)
             yield WriteSpec(fitting, seen.revision, resized=True)
         elif members:
             _put(view, key, group, members)
@@ -167,7 +167,7 @@ def _fit_to_pods(view: View, seen: SeenGroup, members: list[Member]) -> Placemen
     except (Incomplete, DocumentError):
         if seen.owners or not (members and group.made):
             raise
-        found = gather(key, members, view.engine.state.levels, spared)
+        found = assemble_group(key, members, view.engine.state.levels, spared)
         return replace(group, pod_sets=found.pod_sets, together=found.together)
     return group
 
@@ -178,7 +178,7 @@ def _finish(view: View, seen: SeenGroup) -> Iterator[Write]:
     A new pod of its name has it wait again.
     """
     key = (seen.group.namespace, seen.group.name)
-    view.attempts.queue.remove(key)
+    view.placer.queue.remove(key)
     view.groups.say(key, "")
     finished = GroupStatus(state="Finished")
     if seen.group.status != finished:
@@ -187,10 +187,10 @@ def _finish(view: View, seen: SeenGroup) -> Iterator[Write]:
 
 def _put(view: View, key: Key, group: PlacementGroup, members: list[Member]) -> None:
     """Have a group wait in the queue, from when the last of its pods was created."""
-    if key not in view.attempts.queue:
+    if key not in view.placer.queue:
         created = max((each.pod.created for each in members), default="")
         since = view.clock.now() - seconds_between(created, view.members.latest)
-        view.attempts.enqueue(group, since, created)
+        view.placer.enqueue(group, since, created)
 
 
 def _resize(view: View, seen: SeenGroup, members: list[Member]) -> PlacementGroup | None:
@@ -228,14 +228,14 @@ def _keep(view: View, seen: SeenGroup, members: list[Member]) -> Iterator[Write]
         return
     unhealthy = _unhealthy(view, group)
     yield from view.changes.fail_lost(group, members, unhealthy)
-    if unhealthy and (key not in view.attempts.queue or unhealthy != group.status.unhealthy_nodes):
-        yield from view.attempts.replace(seen, unhealthy)
+    if unhealthy and (key not in view.placer.queue or unhealthy != group.status.unhealthy_nodes):
+        yield from view.placer.replace(seen, unhealthy)
     elif not unhealthy:
         lacking = view.placed_pods.missing_places(key, group, owned=bool(seen.owners))
         if lacking:
             yield from _grow(view, seen, members, lacking)
         else:
-            view.attempts.queue.remove(key)
+            view.placer.queue.remove(key)
         if not view.groups[key].is_busy(view.clock.now()):
             conditions = yield from _move_unbound(view, seen, members)
             yield from _run(view, seen, lacking, conditions)
@@ -249,7 +249,7 @@ def _keep(view: View, seen: SeenGroup, members: list[Member]) -> Iterator[Write]
 def _empty(view: View, seen: SeenGroup, members: Collection[Member]) -> Iterator[Write]:
     """Have a group wait again, or end, that has given all of its places back."""
     key = (seen.group.namespace, seen.group.name)
-    view.attempts.queue.remove(key)
+    view.placer.queue.remove(key)
     if not (members or seen.owners):
         yield from _finish(view, seen)
     elif _is_any_gated(view, members) or not view.members.of(key):
@@ -323,7 +323,7 @@ def _move_unbound(
     pods = f"{len(unbound)} of {counted(len(members), 'pod')} not bound"
     text = f"{pods}: {first.pod.name}: {first.words}"
     condition = Condition(type=NOT_BOUND, reason="Unschedulable", message=text)
-    yield from view.attempts.move(seen, unbound, condition)
+    yield from view.placer.move(seen, unbound, condition)
     return [condition]
 
 
@@ -357,7 +357,7 @@ def _message(view: View, group: PlacementGroup, lacking: dict[str, int]) -> str:
     """Return the message of a placed group."""
     key = (group.namespace, group.name)
     if lacking:
-        return view.attempts.message_of(group)
+        return view.placer.message_of(group)
     if many := _too_many(view, group):
         of = ", ".join(owner_names(many)) or key[1]
         return f"it has {counted(len(many), 'pod')}, more than places: those of {of}"

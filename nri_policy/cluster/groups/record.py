@@ -13,7 +13,7 @@ from types import MappingProxyType
 from msgspec import Struct
 
 from nri_policy.cluster.engine.reservation import Occupants
-from nri_policy.cluster.groups.gathering import Member
+from nri_policy.cluster.groups.assembly import Member
 from nri_policy.cluster.groups.writes import CreateGroup, GroupWrite, OpenGate, PodWrite
 from nri_policy.cluster.objects.pod import Pod
 from nri_policy.cluster.requests.group import PlacementGroup

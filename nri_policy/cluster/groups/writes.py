@@ -11,7 +11,7 @@ from typing import Any
 import msgspec
 from msgspec import Struct
 
-from nri_policy.cluster.groups.gates import Opening
+from nri_policy.cluster.groups.ungating import Ungating
 from nri_policy.cluster.objects.document import CPU, Amounts
 from nri_policy.cluster.objects.metadata import Key, OwnerReference
 from nri_policy.cluster.objects.pod import Container, Pod, PodSpec
@@ -91,7 +91,7 @@ class WriteStatus(Struct, frozen=True):
 class OpenGate(Struct, frozen=True):
     """The removal of a pod's gate, with its place."""
 
-    opening: Opening
+    opening: Ungating
     group: str
     gate: str
 

@@ -20,7 +20,11 @@ from nri_policy.cluster.objects.assignment import MAX_COUNT
 from nri_policy.cluster.objects.document import Amounts, with_place
 from nri_policy.cluster.objects.pod import Pod
 from nri_policy.cluster.planning.changes import SuggestedChange, find_changes
-from nri_policy.cluster.planning.standing import Standing, standing, without_reserved
+from nri_policy.cluster.planning.queue_position import (
+    QueuePosition,
+    find_position,
+    without_reserved,
+)
 from nri_policy.cluster.requests.group import (
     GroupStatus,
     PlacementGroup,
@@ -89,7 +93,7 @@ class GroupExplanation(Struct, frozen=True, rename="camel"):
     status: GroupStatus
     pod_sets: list[PodSetExplanation]
     changes: list[SuggestedChange] = []
-    standing: Standing | None = None  # in the queue; a group that has its places stands nowhere
+    standing: QueuePosition | None = None  # None for a group that has its places
     refused: dict[str, int] = {}  # pods that nodes refuse at the places that it has, by pod set
     notes: list[str] = []  # why, and what else people should know of it
     movable: int = 0  # pods that may move: whether that would help is for a plan to find
@@ -105,7 +109,7 @@ def explain(engine: Engine, group: PlacementGroup, pods: Iterable[Pod] = ()) -> 
     if group.status.assignments:
         status = engine.place(group) if group.status.unhealthy_nodes else group.status
         return _explain(engine, group, status, None, pods)
-    found = standing(engine, group)
+    found = find_position(engine, group)
     engine = without_reserved(engine, found)
     return _explain(engine, group, engine.place(group), found, pods)
 
@@ -114,7 +118,7 @@ def _explain(
     engine: Engine,
     group: PlacementGroup,
     status: GroupStatus,
-    stands: Standing | None,
+    stands: QueuePosition | None,
     pods: Iterable[Pod],
 ) -> GroupExplanation:
     steps = [unit for unit in units(group) if unit.workers.count]

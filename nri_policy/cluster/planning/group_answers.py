@@ -17,7 +17,7 @@ from nri_policy.cluster.objects.pod import Pod
 from nri_policy.cluster.objects.scheduler_constraints import describe
 from nri_policy.cluster.planning.explanation import GroupExplanation, explain, is_malformed
 from nri_policy.cluster.planning.preview import TriedGroup, record_placed, tree_of_hosts
-from nri_policy.cluster.planning.standing import standing, without_reserved
+from nri_policy.cluster.planning.queue_position import find_position, without_reserved
 from nri_policy.cluster.requests.group import GroupStatus, PlacementGroup, PodSet
 from nri_policy.cluster.requests.request import named_levels, requested, spread_labels
 from nri_policy.cluster.requests.spread_preferences import read_preferences
@@ -40,7 +40,7 @@ def try_groups(
     """
     tried = []
     for group in sorted(groups, key=lambda each: -each.priority):
-        trial = without_reserved(engine, standing(engine, group))
+        trial = without_reserved(engine, find_position(engine, group))
         status = trial.count_by_zones(group, trial.place(group, failures))
         notes = [*notes_of(engine, group), *notes_of_zones(engine, group, status)]
         if status.state == "Placed" and status.message:

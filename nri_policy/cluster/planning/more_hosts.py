@@ -20,7 +20,7 @@ from nri_policy.cluster.engine.unit_capacity import UnitCapacity, pods_of
 from nri_policy.cluster.objects.node import HOSTNAME
 from nri_policy.cluster.offline import engine_of
 from nri_policy.cluster.planning.changes import COMES_BACK, SuggestedChange
-from nri_policy.cluster.planning.standing import standing, without_reserved
+from nri_policy.cluster.planning.queue_position import find_position, without_reserved
 from nri_policy.cluster.requests.group import PlacementGroup
 from nri_policy.cluster.requests.request import Unplaceable, units
 from nri_policy.cluster.snapshot import ClusterSnapshot
@@ -43,7 +43,7 @@ def more_hosts(
     if not copies:
         return []
     larger = engine_of(_with_copies(snapshot, copies), engine.state.settings)
-    trial = without_reserved(larger, standing(engine, group))
+    trial = without_reserved(larger, find_position(engine, group))
     every = {name for names in copies.values() for name in names}
     best: SuggestedChange | None = None
     for like, names in copies.items():

@@ -36,7 +36,7 @@ from nri_policy.cluster.objects.document import PODS, DocumentError
 from nri_policy.cluster.objects.pod import Pod, Template
 from nri_policy.cluster.planning.explanation import is_malformed
 from nri_policy.cluster.planning.group_answers import notes_of, notes_of_zones
-from nri_policy.cluster.planning.standing import standing
+from nri_policy.cluster.planning.queue_position import find_position
 from nri_policy.cluster.requests.annotations import is_movable
 from nri_policy.cluster.requests.group import GroupStatus, PlacementGroup, PodSet
 from nri_policy.cluster.requests.request import Unit, Unplaceable, units
@@ -149,7 +149,7 @@ class _Search:
     def __init__(
         self, engine: Engine, group: PlacementGroup, snapshot: ClusterSnapshot, most: int
     ) -> None:
-        ahead = standing(engine, group).set_aside.values()
+        ahead = find_position(engine, group).set_aside.values()
         self._engine = engine.without_nodes({host for hosts in ahead for host in hosts})
         self._group = group
         self._snapshot = snapshot

@@ -104,9 +104,7 @@ class Service:
         self.verbs = Verbs(
             self.zones,
             spread,
-            closed_to=None
-            if self.controller is None
-            else self.controller.attempts.waiting.closed_to,
+            closed_to=None if self.controller is None else self.controller.placer.waiting.closed_to,
             room=room,
             pods=pods,
             **(
@@ -251,8 +249,8 @@ class Service:
                 written.add_metric(labels, number)
             yield written
             controller = self.writer.controller
-            waiting = controller.attempts.waiting
-            yield from controller.attempts.statistics.collect(
+            waiting = controller.placer.waiting
+            yield from controller.placer.statistics.collect(
                 controller.groups.states(),
                 controller.queue.oldest(self._clock.now()),
                 len(controller.queue),

@@ -90,7 +90,7 @@ def test_a_group_waits_while_no_zones_take_it_and_goes_as_soon_as_they_do() -> N
     assert condition.message in status.message
     assert condition.message in play.notices["job-gang"]
     assert "2 asked, 1 left in node-0, 2 in an empty zone" in condition.message
-    assert play.controller.attempts.statistics.tries["no room in zones"] == 1
+    assert play.controller.placer.statistics.tries["no room in zones"] == 1
     report(play, "h4", 2, 2)
     play.rest()
     assert hosts(play, "gang") == ["h4", "h4"]
@@ -104,7 +104,7 @@ def test_a_group_that_no_empty_zones_take_is_unplaceable() -> None:
     play.rest()
     status = play.world.group("job-large").status
     assert (status.state, status.conditions[0].reason) == ("Unplaceable", "ZonesTooSmall")
-    assert play.controller.attempts.statistics.tries["unplaceable"] == 1
+    assert play.controller.placer.statistics.tries["unplaceable"] == 1
 
 
 def test_a_group_is_tried_again_when_a_promise_ends() -> None:
@@ -136,14 +136,14 @@ def test_groups_leave_for_zones_and_no_more_while_nodes_have_not_reported_that()
     play.rest()
     report(play, "h0", 1, 1)  # it is tried again
     play.rest()
-    assert play.controller.attempts.statistics.preemptions == 1
+    assert play.controller.placer.statistics.preemptions == 1
     assert play.world.pods_of("old")
     assert not play.world.pods_of("young")
     assert play.world.let_go("urgent") == (0, 1)
     report(play, placed["young"], 2, 1)
     play.rest()
     assert hosts(play, "urgent") == [placed["young"]]
-    assert play.controller.attempts.statistics.preemptions == 1
+    assert play.controller.placer.statistics.preemptions == 1
 
 
 def test_hosts_are_set_aside_whose_zones_could_hold_the_group() -> None:

@@ -156,7 +156,7 @@ def test_a_group_that_runs_keeps_its_hold_across_leaders() -> None:
     assert play.world.group("job-train").status.reserved == before
     play.world.submit("next", 1, 1, RACK)
     play.rest()
-    assert play.controller.attempts.waiting.reserved(("default", "job-train")) == (*before,)
+    assert play.controller.placer.waiting.reserved(("default", "job-train")) == (*before,)
 
 
 def test_a_larger_job_gets_hosts_for_its_new_pods() -> None:

@@ -49,7 +49,7 @@ def test_the_youngest_of_the_lowest_priority_leaves_as_a_whole() -> None:
     _, condition = world.disrupted[0]
     assert (condition["type"], condition["status"]) == ("DisruptionTarget", "True")
     assert condition["reason"] == "Preempted"
-    assert play.controller.attempts.statistics.preemptions == 1
+    assert play.controller.placer.statistics.preemptions == 1
     world.control_jobs()  # its pods come again, and wait
     play.rest()
     assert world.let_go("younger") == (0, 8)

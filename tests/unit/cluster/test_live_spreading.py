@@ -89,7 +89,7 @@ def test_hosts_where_pods_of_the_group_have_failed_come_later() -> None:
         world.control_jobs()
         play.rest()
     assert hosts(play, "j")["h1"] == 1  # it keeps its place
-    assert play.controller.attempts._crashes.of(("default", "job-j")) == {"h1": 5}
+    assert play.controller.placer._crashes.of(("default", "job-j")) == {"h1": 5}
     world.delete("groups", "job-j")
     for name in world.pods_of("j"):
         world.delete("pods", name)

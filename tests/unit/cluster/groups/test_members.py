@@ -7,9 +7,9 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
-from nri_policy.cluster.groups.gates import Opening
 from nri_policy.cluster.groups.members import Members
 from nri_policy.cluster.groups.record import IDLE, NO_FAILURE
+from nri_policy.cluster.groups.ungating import Ungating
 from nri_policy.cluster.groups.writes import DeletePod, OpenGate
 from nri_policy.cluster.objects.pod import Pod, PodSpec
 from nri_policy.cluster.workloads.membership import PodGroup
@@ -42,7 +42,7 @@ def test_pods_that_went_are_not_taken_in_again_with_their_pod_group() -> None:
 
 
 def opening(of: Pod) -> OpenGate:
-    return OpenGate(Opening(of, {}), "podgroup-g", "gate")
+    return OpenGate(Ungating(of, {}), "podgroup-g", "gate")
 
 
 def test_news_of_a_pod_settle_its_write_and_end_its_pause() -> None:

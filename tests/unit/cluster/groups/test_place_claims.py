@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from nri_policy.cluster.groups.gathering import Member
+from nri_policy.cluster.groups.assembly import Member
 from nri_policy.cluster.groups.place_claims import count_spared
 from nri_policy.cluster.objects.metadata import OwnerReference
 from nri_policy.cluster.objects.pod import Pod, PodSpec

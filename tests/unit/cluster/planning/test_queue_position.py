@@ -8,7 +8,7 @@ from msgspec.structs import replace
 from nri_policy.cluster.engine.unit_capacity import count_fitting
 from nri_policy.cluster.objects.settings import read_settings
 from nri_policy.cluster.offline import engine_of
-from nri_policy.cluster.planning.standing import standing
+from nri_policy.cluster.planning.queue_position import find_position
 from nri_policy.cluster.requests.group import read_group
 from nri_policy.cluster.snapshot import read_snapshot
 from tests.unit.cluster.engine.search.test_crowding import LEVELS, cluster, place, replica, rule
@@ -20,11 +20,11 @@ def test_only_groups_without_places_wait() -> None:
     made = engine(filler("placed"))
     made.state.set_group(read_group(filler("waits")))
     new = read_group(group(pod_set(1), name="new"))
-    assert standing(made, new).waiting == 2
+    assert find_position(made, new).waiting == 2
     ((key, placed), *_) = made.state.groups.items()
     made.state.set_group(replace(placed, status=replace(placed.status, state="Waiting")))
     assert made.state.groups[key].status.assignments
-    assert standing(made, new).waiting == 2
+    assert find_position(made, new).waiting == 2
 
 
 def test_no_more_pods_of_a_pod_set_fit_than_it_has() -> None:

@@ -15,7 +15,7 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from msgspec import Struct
 from msgspec.structs import replace
 
-from nri_policy.cluster.groups.gathering import Member
+from nri_policy.cluster.groups.assembly import Member
 from nri_policy.cluster.objects.assignment import Assignment
 from nri_policy.cluster.objects.node import HOSTNAME, ClusterNode
 from nri_policy.cluster.objects.pod import Pod
@@ -25,7 +25,7 @@ from nri_policy.cluster.requests.annotations import ZONE
 Place = tuple[str, ...]  # values of an assignment's levels
 
 
-class Opening(Struct, frozen=True):
+class Ungating(Struct, frozen=True):
     """A pod that may go, where to: labels to select by, and the zone on the node or nothing."""
 
     pod: Pod
@@ -43,13 +43,13 @@ class Opening(Struct, frozen=True):
         )
 
 
-def openings(
+def assign_gated_pods(
     assignment: Assignment,
     members: Sequence[Member],
     gate: str,
     nodes: Mapping[str, ClusterNode],
     closed: Collection[str] = (),
-) -> list[Opening]:
+) -> list[Ungating]:
     """Return the pods of a pod set to let go, by name.
 
     *members* are its pods that have not ended; *closed* hosts get no new pods, theirs stay gated.
@@ -188,10 +188,10 @@ def _free(assignment: Assignment, there: Mapping[str, Place | None]) -> list[Pla
     ]
 
 
-def _opening(pod: Pod, assignment: Assignment, place: Place) -> Opening:
+def _opening(pod: Pod, assignment: Assignment, place: Place) -> Ungating:
     pairs = list(zip(assignment.levels, place, strict=True))
     zones = [value for level, value in pairs if level.startswith(ZONE_LEVEL)]
-    return Opening(
+    return Ungating(
         pod=pod,
         selector={level: value for level, value in pairs if not level.startswith(ZONE_LEVEL)},
         zone=zones[-1] if zones else "",

@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
-from nri_policy.cluster.groups.gates import Opening, openings, without_place
-from nri_policy.cluster.groups.gathering import Member
+from nri_policy.cluster.groups.assembly import Member
+from nri_policy.cluster.groups.ungating import Ungating, assign_gated_pods, without_place
 from nri_policy.cluster.groups.writes import OpenGate
 from nri_policy.cluster.objects.assignment import Assignment, DomainAssignment
 from nri_policy.cluster.objects.node import read_node
@@ -36,7 +36,7 @@ def assignment(**pods: int) -> Assignment:
 
 
 def opened(members: list[Member], closed: str = "", **pods: int) -> str:
-    found = openings(assignment(**pods), members, GATE, NODES, frozenset(closed.split()))
+    found = assign_gated_pods(assignment(**pods), members, GATE, NODES, frozenset(closed.split()))
     return " ".join(f"{each.pod.name}:{each.selector[HOSTNAME]}" for each in found)
 
 
@@ -110,7 +110,7 @@ def test_below_the_host_the_last_zone_says_where_a_pod_is() -> None:
         DomainAssignment(["h1", "s0", "node-1"], 2),
     ]
     members = [member("a", None, to="h1", zone="node-1"), member("b", None), member("c", None)]
-    found = openings(Assignment("main", levels, places), members, GATE, NODES)
+    found = assign_gated_pods(Assignment("main", levels, places), members, GATE, NODES)
     assert [(each.pod.name, each.selector, each.zone) for each in found] == [
         ("b", {HOSTNAME: "h1"}, "node-0"),
         ("c", {HOSTNAME: "h1"}, "node-1"),
@@ -119,7 +119,7 @@ def test_below_the_host_the_last_zone_says_where_a_pod_is() -> None:
 
 def test_levels_above_the_host_are_selected_by_their_labels() -> None:
     levels = ["example.com/block", "example.com/rack"]
-    found = openings(
+    found = assign_gated_pods(
         Assignment("main", levels, [DomainAssignment(["b1", "r1"], 1)]),
         [member("a", None)],
         GATE,
@@ -131,7 +131,7 @@ def test_levels_above_the_host_are_selected_by_their_labels() -> None:
 @pytest.mark.parametrize("zone", ["", "node-1"])
 def test_a_pod_that_is_let_go_gets_its_place_and_loses_our_gate_alone(zone: str) -> None:
     pod = member("a", 0).pod
-    opening = Opening(pod, {HOSTNAME: "h1"}, zone)
+    opening = Ungating(pod, {HOSTNAME: "h1"}, zone)
     patch = OpenGate(opening, "g", GATE).patch()
     assert patch["spec"] == {
         "schedulingGates": [{"name": "other"}],

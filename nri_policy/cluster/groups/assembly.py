@@ -36,7 +36,7 @@ class Incomplete(Exception):  # noqa: N818 - a group that waits is no error
     """Pods are missing; the text says how many."""
 
 
-def gather(
+def assemble_group(
     key: Key,
     members: Sequence[Member],
     levels: Collection[str],

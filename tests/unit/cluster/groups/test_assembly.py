@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from nri_policy.cluster.groups.gathering import Incomplete, Member, gather, pod_set_names
+from nri_policy.cluster.groups.assembly import Incomplete, Member, assemble_group, pod_set_names
 from nri_policy.cluster.groups.writes import CreateGroup
 from nri_policy.cluster.objects.document import DocumentError
 from nri_policy.cluster.objects.pod import Pod, read_pod
@@ -40,7 +40,7 @@ def group_of(*pods: Pod, jobs: tuple[Job, ...] = ()) -> Object:
         Member(each, membership(each, Made(by_name.get(owning_job(each) or "")))) for each in pods
     ]
     (key,) = {each.membership.group for each in members}
-    group = gather(key, members, [RACK, HOSTNAME])
+    group = assemble_group(key, members, [RACK, HOSTNAME])
     return {
         "name": group.name,
         "sets": {each.name: each.count for each in group.pod_sets},
@@ -225,7 +225,7 @@ def test_a_new_pod_joins_the_pod_set_that_is_there() -> None:
     labels = {f"{OURS}group": "g", f"{OURS}group-size": "2"}
     large, small = (pod(name, labels, **pod_spec({"cpu": n})) for name, n in (("a", 2), ("b", 1)))
     members = [Member(each, membership(each, Made())) for each in (large, small)]
-    group = gather(("default", "g"), members, [])
+    group = assemble_group(("default", "g"), members, [])
     assert [each.name for each in group.pod_sets] == ["main", "main-1"]
     new = Member(pod("c", labels), membership(small, Made()))
     assert pod_set_names([new], [], group.pod_sets) == ["main-1"]
@@ -258,7 +258,7 @@ def test_pods_that_exclude_each_other_make_a_group_that_says_so() -> None:
         Member(each, membership(each, Made()))
         for each in many(2, lambda at: pod(f"p{at}", labels, containers=ports))
     ]
-    group = gather(("default", "g"), members, [RACK, HOSTNAME])
+    group = assemble_group(("default", "g"), members, [RACK, HOSTNAME])
     (stored,) = read_group(CreateGroup(group, ()).object()).pod_sets
     assert stored.request is not None
     assert stored.request.max_per_host == 1
@@ -276,7 +276,7 @@ def test_the_object_that_is_stored_has_all_that_zones_are_asked_for() -> None:
     }
     labels = {f"{OURS}group": "g", f"{OURS}group-size": "1"}
     one = pod("p", labels, **spec)
-    group = gather(("default", "g"), [Member(one, membership(one, Made()))], [])
+    group = assemble_group(("default", "g"), [Member(one, membership(one, Made()))], [])
     (stored,) = read_group(CreateGroup(group, ()).object()).pod_sets
     assert stored.template.spec == one.spec
 
@@ -288,7 +288,7 @@ def test_the_object_that_is_stored_names_the_claims_of_its_pods() -> None:
     ]
     labels = {f"{OURS}group": "g", f"{OURS}group-size": "1"}
     one = pod("p", labels, resourceClaims=claims)
-    group = gather(("default", "g"), [Member(one, membership(one, Made()))], [])
+    group = assemble_group(("default", "g"), [Member(one, membership(one, Made()))], [])
     written = CreateGroup(group, ()).object()
     stored_spec = written["spec"]["podSets"][0]["template"]["spec"]
     assert [*stored_spec["resourceClaims"]] == claims
@@ -303,7 +303,7 @@ def together(*annotations: Object) -> Any:
         labels = {f"{OURS}group": "g", f"{OURS}group-size": f"{len(annotations)}"}
         made = pod(f"p{number}", labels | {f"{OURS}pod-set": f"s{number}"}, annotations=each)
         members.append(Member(made, membership(made, Made())))
-    return gather(("default", "g"), members, [RACK, HOSTNAME])
+    return assemble_group(("default", "g"), members, [RACK, HOSTNAME])
 
 
 def test_any_pod_names_the_level_that_all_pod_sets_share() -> None:
@@ -328,7 +328,7 @@ def test_a_group_that_is_made_of_pods_has_their_node_affinity() -> None:
     labels = {f"{OURS}group": "g", f"{OURS}group-size": "1"}
     one = pod("p", labels, affinity={"nodeAffinity": required})
     made = membership(one, Made(None))
-    group = gather(made.group, [Member(one, made)], [HOSTNAME])
+    group = assemble_group(made.group, [Member(one, made)], [HOSTNAME])
     written = CreateGroup(group, ()).object()["spec"]["podSets"][0]["template"]["spec"]
     (found,) = written["affinity"]["nodeAffinity"][
         "requiredDuringSchedulingIgnoredDuringExecution"

@@ -16,15 +16,15 @@ from nri_policy.cluster.engine.engine import Engine
 from nri_policy.cluster.engine.preemption import victims
 from nri_policy.cluster.engine.reservation import hosts_named
 from nri_policy.cluster.engine.state.host_limits import Limits
-from nri_policy.cluster.groups.gates import without_pods
-from nri_policy.cluster.groups.gathering import pod_set_names
+from nri_policy.cluster.groups.assembly import pod_set_names
 from nri_policy.cluster.groups.group_statistics import GroupStatistics
 from nri_policy.cluster.groups.members import Members
 from nri_policy.cluster.groups.placed_pods import PlacedPods
-from nri_policy.cluster.groups.pod_changes import PodChanges
+from nri_policy.cluster.groups.pod_writes import PendingPodWrites
 from nri_policy.cluster.groups.record import SeenGroup
 from nri_policy.cluster.groups.table import GroupTable
 from nri_policy.cluster.groups.unbound_pods import UnboundPod
+from nri_policy.cluster.groups.ungating import without_pods
 from nri_policy.cluster.groups.waiting import WaitingGroups, topology_name
 from nri_policy.cluster.groups.writes import NODE_FAILED, Notice, Write, WriteStatus, with_status
 from nri_policy.cluster.numa.promises import REPORT_SECONDS, LiveZones
@@ -45,7 +45,7 @@ from nri_policy.foundation.units import format_time
 from nri_policy.foundation.wording import counted
 
 
-class PlacementAttempts:
+class GroupPlacer:
     """The groups that wait, and how they are placed."""
 
     def __init__(  # noqa: PLR0913 - keywords: what it is given to work with
@@ -57,7 +57,7 @@ class PlacementAttempts:
         groups: GroupTable,
         members: Members,
         placed_pods: PlacedPods,
-        changes: PodChanges,
+        changes: PendingPodWrites,
     ) -> None:
         self.waiting = WaitingGroups(engine, groups)
         self.queue = self.waiting.queue

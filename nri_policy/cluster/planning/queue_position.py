@@ -9,7 +9,7 @@ from nri_policy.cluster.engine.unit_capacity import count_fitting, pods_of
 from nri_policy.cluster.requests.group import PlacementGroup
 
 
-class Standing(Struct, frozen=True, rename="camel"):
+class QueuePosition(Struct, frozen=True, rename="camel"):
     """Where a group stands in the queue."""
 
     ahead: int  # groups
@@ -20,7 +20,7 @@ class Standing(Struct, frozen=True, rename="camel"):
     set_aside: dict[str, list[str]] = {}  # hosts for groups ahead, as namespace/name
 
 
-def standing(engine: Engine, group: PlacementGroup) -> Standing:
+def find_position(engine: Engine, group: PlacementGroup) -> QueuePosition:
     """Return where *group* stands among the groups of *engine*; one that is not there is last."""
     key = (group.namespace, group.name)
     known = engine.state.groups.get(key)
@@ -28,7 +28,7 @@ def standing(engine: Engine, group: PlacementGroup) -> Standing:
     own = _rank(group if known is None else known)
     ahead = [each for each in others if _rank(each) < own]
     reserved = [] if known is None else known.status.reserved
-    return Standing(
+    return QueuePosition(
         ahead=len(ahead),
         waiting=len(others) + 1,
         pods=pods_of(group),
@@ -42,7 +42,7 @@ def standing(engine: Engine, group: PlacementGroup) -> Standing:
     )
 
 
-def without_reserved(engine: Engine, found: Standing) -> Engine:
+def without_reserved(engine: Engine, found: QueuePosition) -> Engine:
     """Return *engine* without the hosts that are set aside for groups ahead."""
     return engine.without_nodes({host for hosts in found.set_aside.values() for host in hosts})
 

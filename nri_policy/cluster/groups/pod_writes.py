@@ -11,11 +11,11 @@ from collections.abc import Collection, Iterator, Sequence
 from msgspec.structs import replace
 
 from nri_policy.cluster.engine.state.cluster_state import ClusterState
-from nri_policy.cluster.groups.gates import openings
-from nri_policy.cluster.groups.gathering import Member, pod_set_names
+from nri_policy.cluster.groups.assembly import Member, pod_set_names
 from nri_policy.cluster.groups.members import Members
 from nri_policy.cluster.groups.placed_pods import PlacedPods
 from nri_policy.cluster.groups.unbound_pods import NOT_BOUND
+from nri_policy.cluster.groups.ungating import assign_gated_pods
 from nri_policy.cluster.groups.writes import (
     NODE_FAILED,
     DeletePod,
@@ -31,7 +31,7 @@ from nri_policy.foundation.clock import Clock
 from nri_policy.foundation.wording import quoted
 
 
-class PodChanges:
+class PendingPodWrites:
     """Pending writes of pods."""
 
     def __init__(
@@ -80,7 +80,7 @@ class PodChanges:
                 for each, name in zip(members, names, strict=True)
                 if name == assignment.pod_set
             ]
-            for opening in openings(assignment, own, self.gate, nodes, closed):
+            for opening in assign_gated_pods(assignment, own, self.gate, nodes, closed):
                 if self._may_ask((group.namespace, opening.pod.name)):
                     yield OpenGate(opening, group.name, self.gate)
 
