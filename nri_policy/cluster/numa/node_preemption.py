@@ -23,7 +23,7 @@ from nri_policy.cluster.objects.document import CPU, Amounts, with_place
 from nri_policy.cluster.objects.pod import Pod
 from nri_policy.cluster.zones.numa_node import policy_of, select_zones
 from nri_policy.cluster.zones.numa_request import GUARANTEED, NumaRequest, is_shared
-from nri_policy.cluster.zones.reported_pods import lacks, lists_pods
+from nri_policy.cluster.zones.reported_pods import lists_pods, omits_pod
 from nri_policy.cluster.zones.zone import NodeZones
 from nri_policy.native._numa_fit import FITS, UNRESOLVABLE
 
@@ -85,7 +85,7 @@ class Preemption:
             return False
         if lists_pods(report):
             counted = [
-                each for each in chosen.pods if not lacks(report, (each.namespace, each.name))
+                each for each in chosen.pods if not omits_pod(report, (each.namespace, each.name))
             ]
         else:
             counted = [*chosen.pods] if report is chosen.report else []

@@ -41,10 +41,10 @@ from nri_policy.cluster.zones.numa_node import zone_id, zone_name
 from nri_policy.cluster.zones.numa_request import GUARANTEED, NumaRequest, is_shared, numa_request
 from nri_policy.cluster.zones.reported_pods import (
     BoundPod,
-    lacks,
     lists_pods,
+    omits_pod,
     own_resources,
-    reported,
+    select_counted,
     zones_by_pod,
 )
 from nri_policy.cluster.zones.zone import NodeZones
@@ -114,7 +114,7 @@ class LiveZones:
         self._read(node)
         if new is not None and lists_pods(new) and not (old is not None and lists_pods(old)):
             for key, pod in self._bound.get(node, {}).items():
-                if key not in self.promises and lacks(new, key):
+                if key not in self.promises and omits_pod(new, key):
                     self._make(key, node, self._request(pod), pod.zone, bound=True)
 
     def set_pod(self, pod: Pod) -> None:
@@ -283,7 +283,7 @@ class LiveZones:
     def _lacks(self, node: str, pod: Key) -> bool:
         """Whether a node's report lists its pods, and lacks this one."""
         report = self.view.zones.get(node)
-        return report is not None and lacks(report, pod)
+        return report is not None and omits_pod(report, pod)
 
     def _request(self, pod: BoundPod) -> NumaRequest:
         return numa_request(pod.spec, strict=self.fits.settings.strict)
@@ -295,7 +295,7 @@ class LiveZones:
         if not made or report is None:
             return
         made.sort(key=lambda promise: promise.since)
-        found = reported(report, self._bound.get(node, {}), [promise.pod for promise in made])
+        found = select_counted(report, self._bound.get(node, {}), [promise.pod for promise in made])
         if found is None:
             late = self._clock.now() - REPORT_SECONDS
             found = [promise.pod for promise in made if fresh and promise.since <= late]

@@ -5,7 +5,7 @@
 | `nri-policy/pods` | the pods with these hashes |
 | a fingerprint of the method `all`, or of none | those of the bound pods whose fingerprint it is |
 | one of `with-exclusive-resources` | the same, of pods with resources of its zones to themselves |
-| neither | nobody can tell |
+| neither | unknown |
 """
 
 from __future__ import annotations
@@ -64,12 +64,12 @@ def lists_pods(report: NodeZones) -> bool:
     return any(name == PODS for name, _ in report.attributes)
 
 
-def lacks(report: NodeZones, pod: Key) -> bool:
+def omits_pod(report: NodeZones, pod: Key) -> bool:
     """Return whether a report lists its pods, and *pod* is none of them."""
-    return lists_pods(report) and not reported(report, {}, [pod])
+    return lists_pods(report) and not select_counted(report, {}, [pod])
 
 
-def reported(
+def select_counted(
     report: NodeZones, bound: Mapping[Key, BoundPod], waiting: Sequence[Key]
 ) -> Sequence[Key] | None:
     """Return which of the pods *waiting* a report counts, None if it does not say.
