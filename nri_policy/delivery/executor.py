@@ -45,7 +45,6 @@ from nri_policy.delivery.inputs import (
     CallSent,
     Checked,
     Decided,
-    Elapsed,
     Event,
     Input,
     Leaving,
@@ -55,6 +54,7 @@ from nri_policy.delivery.inputs import (
     Rechecked,
     Report,
     ScopeSet,
+    TimePassed,
     WritesMissed,
     Written,
 )
@@ -249,7 +249,7 @@ class Executor:
                 self._changed.clear()
                 now, wake = self.clock.now(), math.inf
                 self.state.calls_are_safe = link.calls_are_safe is not False
-                self.state.apply(Elapsed(now=now))
+                self.state.apply(TimePassed(now=now))
                 for action, at in self.state.plan(now).due.items():
                     if action in running:
                         continue

@@ -209,7 +209,7 @@ class ScopeSet(Struct, frozen=True, kw_only=True):
     now: float
 
 
-class ResizeEnded(Struct, frozen=True, kw_only=True):
+class ResizeConfirmed(Struct, frozen=True, kw_only=True):
     """The runtime says that a resize is in force (POST_UPDATE)."""
 
     container_id: str
@@ -292,7 +292,7 @@ class Leaving(Struct, frozen=True, kw_only=True):
     now: float
 
 
-class Elapsed(Struct, frozen=True, kw_only=True):
+class TimePassed(Struct, frozen=True, kw_only=True):
     """Time has passed."""
 
     now: float
@@ -320,7 +320,7 @@ Input = (
     | Listed
     | Registered
     | ScopeSet
-    | ResizeEnded
+    | ResizeConfirmed
     | ResizeTakenBack
     | ResizeDoubted
     | ResizeSettled
@@ -332,7 +332,7 @@ Input = (
     | PartitionsSettled
     | Gone
     | Leaving
-    | Elapsed
+    | TimePassed
 )
 
 

@@ -48,7 +48,6 @@ from nri_policy.delivery.inputs import (
     CpusetsTouched,
     Decided,
     Desired,
-    Elapsed,
     Event,
     Gone,
     Input,
@@ -67,12 +66,13 @@ from nri_policy.delivery.inputs import (
     Registered,
     Report,
     RequestBegan,
+    ResizeConfirmed,
     ResizeDoubted,
-    ResizeEnded,
     ResizeSettled,
     ResizeTakenBack,
     ScopeSet,
     Superseded,
+    TimePassed,
     WritesMissed,
     Written,
 )
@@ -169,7 +169,7 @@ class DeliveryState(Occupancy):
             Listed: self._listed,
             Registered: self._registered,
             ScopeSet: self._scope_set,
-            ResizeEnded: self._resize_ended,
+            ResizeConfirmed: self._resize_confirmed,
             ResizeTakenBack: self._resize_taken_back,
             ResizeDoubted: self._resize_doubted,
             ResizeSettled: self._resize_settled,
@@ -181,7 +181,7 @@ class DeliveryState(Occupancy):
             PartitionsSettled: self.kernel_partitions.settled,
             Gone: self._gone,
             Leaving: self._leave,
-            Elapsed: self._elapsed,
+            TimePassed: self._time_passed,
         }
 
     def _decided(self, event: Decided) -> None:
@@ -548,7 +548,7 @@ class DeliveryState(Occupancy):
         else:
             self.put(event.container_id, replace(known, persistent=True))
 
-    def _resize_ended(self, event: ResizeEnded) -> None:
+    def _resize_confirmed(self, event: ResizeConfirmed) -> None:
         self.now = event.now
         if self.desired.placement(event.container_id) is None:
             return
@@ -611,7 +611,7 @@ class DeliveryState(Occupancy):
         self._note({each: self.desired.unmanaged(each) for each in self.desired})
         self.reindex()
 
-    def _elapsed(self, event: Elapsed) -> None:
+    def _time_passed(self, event: TimePassed) -> None:
         """Start the patience of changes that wait for a message."""
         self.now = event.now
         if not self.pending:
@@ -752,7 +752,7 @@ class DeliveryState(Occupancy):
     # ---- what is to be done
 
     def plan(self, now: float) -> Plan:
-        """Return when which action is due; `Elapsed` comes before it."""
+        """Return when which action is due; `TimePassed` comes before it."""
         due = self._schedule.due | {Action.SEND: self._send_at()}
         for action, ids in self._concerned:
             if not ids:
@@ -767,7 +767,7 @@ class DeliveryState(Occupancy):
             return True
         for action, ids in self._concerned:
             if ids and (due[action] < at or (action is Action.INFORM and due[action] == math.inf)):
-                return True  # `Elapsed` says when the first INFORM is due
+                return True  # `TimePassed` says when the first INFORM is due
         return bool(self.waiting) and (self._send_since == math.inf or self._send_at() < at)
 
     def _send_at(self) -> float:

@@ -18,7 +18,7 @@ from msgspec import Struct
 
 from nri_policy.foundation.clock import Clock
 from nri_policy.node import Node
-from nri_policy.observability.inventory import InventorySnapshot, make_gauges, take_snapshot
+from nri_policy.observability.gauges import InventorySnapshot, make_gauges, take_snapshot
 from nri_policy.observability.metrics import Metrics
 
 if TYPE_CHECKING:

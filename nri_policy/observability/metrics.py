@@ -21,7 +21,7 @@ from nri_policy.node import NodeView, Outcome
 from nri_policy.nri.service import METHODS, RequestResult
 from nri_policy.observability import families
 from nri_policy.observability.counting import Counter, Durations
-from nri_policy.observability.inventory import Shortcoming, find_shortcomings
+from nri_policy.observability.gauges import Shortcoming, find_shortcomings
 from nri_policy.workload.pod import AmountsError
 
 if TYPE_CHECKING:

@@ -15,14 +15,13 @@ from contextlib import suppress
 from nri_policy.delivery.executor import Executor
 from nri_policy.delivery.inputs import (
     PhaseChanged,
+    ResizeConfirmed,
     ResizeDoubted,
-    ResizeEnded,
     ResizeSettled,
     ResizeTakenBack,
 )
 from nri_policy.delivery.record import Phase
-from nri_policy.engine.event import Resized
-from nri_policy.engine.event import ResizeEnded as Ended
+from nri_policy.engine.event import Resized, ResizeEnded
 from nri_policy.engine.grant import Decision
 from nri_policy.engine.restart.listed_container import has, in_force
 from nri_policy.engine.state.quota import NO_QUOTA
@@ -98,9 +97,9 @@ class Resizes:
         known = self._state.records.get(container_id)
         overdue = known.refused_resize if known is not None else None
         now = self._executor.clock.now()
-        self._executor.apply(ResizeEnded(container_id=container_id, now=now))
+        self._executor.apply(ResizeConfirmed(container_id=container_id, now=now))
         if container_id in self._node.view.resizing:
-            self._decisions.decide(Ended(container_id=container_id))
+            self._decisions.decide(ResizeEnded(container_id=container_id))
         elif overdue is not None:
             self._take_in(container_id, overdue)
         else:
@@ -122,7 +121,7 @@ class Resizes:
             refused = found is None or not self._shows(found, placed)
             if refused:
                 self._doubt(container_id, placed.container.resources)
-            self._decisions.decide(Ended(container_id=container_id, refused=refused))
+            self._decisions.decide(ResizeEnded(container_id=container_id, refused=refused))
             self._resources.update(container_id)
 
     def _send_again(self, container_id: str) -> None:
@@ -143,7 +142,7 @@ class Resizes:
             same = has(each.resources, before.container.resources, before.request.milli, qos)
             if same and not has(each.resources, asked, milli, qos):
                 self._doubt(each.id, asked)
-                self._decisions.decide(Ended(container_id=each.id, refused=True))
+                self._decisions.decide(ResizeEnded(container_id=each.id, refused=True))
 
     async def see(self, found: Mapping[str, Resources]) -> None:
         """Take in what cgroups have whose resize may come into force late."""

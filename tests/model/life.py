@@ -21,7 +21,7 @@ from msgspec.structs import replace
 
 from nri_policy.delivery.cpuset_files import Change, Confined
 from nri_policy.delivery.executor import Executor
-from nri_policy.delivery.inputs import Action, ActionBegan, ActionEnded, Elapsed
+from nri_policy.delivery.inputs import Action, ActionBegan, ActionEnded, TimePassed
 from nri_policy.delivery.machine import DeliveryState
 from nri_policy.delivery.overlaps import Overlaps
 from nri_policy.delivery.partition_files import Settled
@@ -347,7 +347,7 @@ class Daemon:
             # there is nothing to ask systemd: it does not matter when that is found
             self.loop.create_task(self._work(Action.PERSIST.value))
             self.loop.run()
-        state.apply(Elapsed(now=self.loop.now))  # as the loop does
+        state.apply(TimePassed(now=self.loop.now))  # as the loop does
 
     def _lose(self) -> None:
         """Lose the connection."""

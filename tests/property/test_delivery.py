@@ -220,7 +220,7 @@ class History:
                 inputs.ScopeSet(container_id=each, error=trouble, now=self.now),
                 inputs.ResizeDoubted(container_id=each, refused=Resources(), now=self.now),
                 inputs.ResizeSettled(container_id=each),
-                inputs.ResizeEnded(container_id=each, now=self.now),
+                inputs.ResizeConfirmed(container_id=each, now=self.now),
                 inputs.ResizeTakenBack(container_id=each, now=self.now),
                 inputs.ActionEnded(action=inputs.Action.RESIZES, now=self.now),
                 inputs.ActionEnded(action=inputs.Action.QUOTAS, now=self.now),
@@ -231,7 +231,7 @@ class History:
                 inputs.Rechecked(now=self.now),
                 inputs.Probed(proven=not trouble, error=trouble, now=self.now),
                 inputs.OverlapsSeen(container_ids=[each]),
-                inputs.Elapsed(now=self.now),
+                inputs.TimePassed(now=self.now),
             )
         )
         self.apply(event)
@@ -292,7 +292,7 @@ def test_what_is_next_follows_from_the_records(seed: int) -> None:
         assert state.by_file.keys() | state.waiting.keys() == state.pending.keys()
         wakes = [history.now + after for after in (0.01, 0.3, 2.0, 90.0)]
         woken = [state.is_due_before(at) for at in wakes]
-        state.apply(inputs.Elapsed(now=history.now))
+        state.apply(inputs.TimePassed(now=history.now))
         due = state.plan(history.now).due
         earliest = min(due.values(), default=math.inf)
         assert all(is_due for is_due, at in zip(woken, wakes, strict=True) if earliest < at)

@@ -9,10 +9,10 @@ from nri_policy.delivery.inputs import (
     ActionBegan,
     ActionEnded,
     CpusetsTouched,
-    Elapsed,
     Event,
     PartitionsSettled,
     Report,
+    TimePassed,
 )
 from nri_policy.delivery.machine import DeliveryState
 from nri_policy.delivery.partition_files import PartitionOutcome
@@ -64,7 +64,7 @@ class Kernel:
         """Have a look come to this, where the container is looked at."""
         records = self.state.kernel_partitions
         self.state.apply(ActionBegan(Action.PARTITIONS))
-        self.state.apply(Elapsed(now=self.now))
+        self.state.apply(TimePassed(now=self.now))
         if rest := records.rest(ID):
             ended = ActionEnded(action=Action.PARTITIONS, now=self.now, pause=rest)
             return [*self.state.apply(ended)]

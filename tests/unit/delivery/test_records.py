@@ -24,7 +24,7 @@ from nri_policy.delivery.inputs import (
     Rechecked,
     Registered,
     RequestBegan,
-    ResizeEnded,
+    ResizeConfirmed,
     ResizeTakenBack,
     ScopeSet,
     Written,
@@ -253,7 +253,7 @@ def test_a_resize_that_ends_during_a_call_may_be_recorded_after_it() -> None:
         created("a", "1", "0"),
         PhaseChanged(container_id="a", phase=Phase.UPDATING, now=1.0),
         ActionBegan(Action.SEND),
-        ResizeEnded(container_id="a", now=2.0),
+        ResizeConfirmed(container_id="a", now=2.0),
         CallEnded(changes={"a": placement("1", "0")}, now=3.0),
         written("a", "1", 4.0, "0"),
     )
@@ -392,5 +392,5 @@ def test_nobody_knows_what_the_runtime_records_of_a_resize_that_comes_late() -> 
     apply(state, ResizeTakenBack(container_id="a", now=4.0), written("a", "1", 5.0))
     apply(state, CallSent(changes={"a": placement("1")}, now=6.0))
     assert state.records["a"].recorded == cpuset("1", "")
-    apply(state, ResizeEnded(container_id="a", now=7.0))
+    apply(state, ResizeConfirmed(container_id="a", now=7.0))
     assert state.records["a"].recorded is None

@@ -17,7 +17,7 @@ from nri_policy.engine.event import Created, Started
 from nri_policy.foundation.cpuset import CPUSet
 from nri_policy.kube.events import ClusterEvent, Subject
 from nri_policy.node import list_company, view_of
-from nri_policy.observability.inventory import make_gauges, take_snapshot
+from nri_policy.observability.gauges import make_gauges, take_snapshot
 from nri_policy.report import answer_report
 from nri_policy.simulation.cgroups import SimulatedCgroups
 from nri_policy.workload.pod import Container

@@ -14,7 +14,7 @@ from prometheus_client import ProcessCollector
 from nri_policy.engine.event import Elapsed
 from nri_policy.engine.grant import Decision
 from nri_policy.node import view_of
-from nri_policy.observability.inventory import make_gauges, take_snapshot
+from nri_policy.observability.gauges import make_gauges, take_snapshot
 from nri_policy.settings import Address, load
 from tests.support import nodes
 from tests.support.engine_driver import EngineDriver

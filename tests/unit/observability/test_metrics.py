@@ -12,7 +12,7 @@ from nri_policy.foundation.refusal import Refused
 from nri_policy.manifests.quality_of_service import QoS
 from nri_policy.node import view_of
 from nri_policy.nri.service import RequestResult
-from nri_policy.observability.inventory import make_gauges, take_snapshot
+from nri_policy.observability.gauges import make_gauges, take_snapshot
 from nri_policy.workload.pod import Resources
 from tests.support import nodes
 from tests.support.engine_driver import EngineDriver

@@ -1,4 +1,4 @@
-"""Inventory: the engine's state of pools and containers as metrics.
+"""Gauges: the engine's state of pools and containers as metrics.
 
 Owns the names and labels of all gauges that are read from the state. An `InventorySnapshot` is a
 cheap copy that is made in the daemon's turn; any thread can make the metrics of it.

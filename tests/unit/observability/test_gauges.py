@@ -5,7 +5,7 @@ from msgspec.structs import replace
 from nri_policy.classes import Equipment
 from nri_policy.engine.event import Created
 from nri_policy.node import describe_misfit, view_of
-from nri_policy.observability.inventory import Shortcoming, make_gauges, take_snapshot
+from nri_policy.observability.gauges import Shortcoming, make_gauges, take_snapshot
 from nri_policy.workload.pod import Container
 from tests.support import nodes
 from tests.support.engine_driver import EngineDriver
