@@ -30,7 +30,7 @@ from nri_policy.engine.grant import Placement
 from nri_policy.foundation.grpc_services import service_handler
 from nri_policy.kubelet.manifest_pods import Manifests
 from nri_policy.node import Node, NodeView, Placed, WhatIf
-from nri_policy.nrt.topology import Topology
+from nri_policy.nrt.topology import PublishedTopology
 from nri_policy.proto import control_pb2 as pb
 from nri_policy.report import (
     ClassItemReport,
@@ -94,7 +94,7 @@ class Control:
         cpu_use: CpuUseSamples,
         tuner_link: TunerLink,
         reloads: Reloads,
-        topology: Topology,
+        topology: PublishedTopology,
         past: History,
         version: str,
     ) -> None:

@@ -52,7 +52,7 @@ from nri_policy.nri.plugin import PluginIdentity
 from nri_policy.nri.service import PluginService
 from nri_policy.nri.session import Session, registration_delay
 from nri_policy.nrt.reading import Feed
-from nri_policy.nrt.topology import Topology
+from nri_policy.nrt.topology import PublishedTopology
 from nri_policy.observability.decision_events import DecisionEvents
 from nri_policy.observability.endpoint import Endpoint, Probes
 from nri_policy.observability.exporter import Exporter
@@ -227,7 +227,7 @@ class Daemon:
             clock=self._clock,
         )
         self.cpu_use = CpuUseSamples(self._cgroups.cpu_use, self._list_cgroups, self._clock)
-        self.topology = Topology(
+        self.topology = PublishedTopology(
             Feed(
                 self.node,
                 name=host.node_name,

@@ -38,7 +38,7 @@ from nri_policy.pools.capacity import CapacityError
 from nri_policy.report import TunableChange
 from nri_policy.settings import RDT, Audit, IsolateInterrupts, Settings
 from nri_policy.tuning.cpu_classes import Wishes, find_faults, find_wishes
-from nri_policy.tuning.decision import State
+from nri_policy.tuning.decision import ItemState
 from nri_policy.tuning.interrupts import InterruptWishes
 from nri_policy.tuning.items import Desired, Item, Kind, Wish
 from nri_policy.tuning.protocol import Reply, Tunable, TunerError
@@ -295,7 +295,7 @@ class TunerLink:
                 self._in_force, self._due = ({}, repair), self._clock.now() + PERIOD
             return
         self._trouble, self._asked = "", bool(desired)
-        if all(each.state is State.OK for each in reply.tunables):
+        if all(each.state is ItemState.OK for each in reply.tunables):
             self._in_force, self._due = (desired, repair), self._clock.now() + PERIOD
         self.tunables = {each.item: each for each in reply.tunables}
         self.writes = {(each.kind, each.result): each.count for each in reply.writes}
@@ -336,7 +336,7 @@ class TunerLink:
         return [
             Tunable(
                 item=item,
-                state=State.PENDING,
+                state=ItemState.PENDING,
                 wished=wish.value,
                 origin=wish.origin,
                 why=UNANSWERED,
@@ -351,7 +351,7 @@ class TunerLink:
     def count_by_state(self) -> Mapping[str, int]:
         """Return how many tunables there are, by state, in the order of the states."""
         counts = Counter(each.state for each in self._list_tunables())
-        return {state.value: counts[state] for state in State if counts[state]}
+        return {state.value: counts[state] for state in ItemState if counts[state]}
 
     def problems(self) -> Iterator[str]:
         """Yield the problems of tunables, for `status`."""
@@ -363,6 +363,6 @@ class TunerLink:
                 " control.rdt.force takes them over"
             )
         states = Counter(each.state for each in self.tunables.values())
-        for state in (State.PENDING, State.CONTESTED, State.UNSUPPORTED):
+        for state in (ItemState.PENDING, ItemState.CONTESTED, ItemState.UNSUPPORTED):
             if count := states[state]:
                 yield f"tunables that are {state}: {count} (see nri-policy tunables)"

@@ -81,7 +81,7 @@ INFORM_PAUSE = 0.05  # seconds between two such calls: each costs the node 14 to
 RETRY_INFORM = 60.0  # seconds after one that failed, or while none is safe
 
 
-class Scopes(Protocol):
+class SystemdScopes(Protocol):
     """systemd's scopes: `systemd.scopes.Scopes`."""
 
     async def allow(self, cgroup: str, cpus: CPUSet) -> str:
@@ -129,7 +129,7 @@ class Link(Protocol):
         ...
 
 
-class Resizes(Protocol):
+class ResizeHandler(Protocol):
     """The handling of resizes: `plugin.resizes.Resizes`."""
 
     async def overdue(self, container_id: str, found: Resources | None) -> None:
@@ -141,7 +141,7 @@ class Resizes(Protocol):
         ...
 
 
-class Quotas(Protocol):
+class QuotaWriter(Protocol):
     """The quotas of pods: `delivery.pod_quotas.PodQuotas`."""
 
     async def look(self) -> None:
@@ -149,7 +149,7 @@ class Quotas(Protocol):
         ...
 
 
-class Partitions(Protocol):
+class PartitionWriter(Protocol):
     """The kernel partitions: `delivery.partitions.Partitions`."""
 
     async def look(self) -> float:
@@ -161,7 +161,7 @@ class Partitions(Protocol):
         ...
 
 
-class Overlaps(Protocol):
+class OverlapWatcher(Protocol):
     """The look at all cpusets: `delivery.overlaps.Overlaps`."""
 
     async def look(self) -> float:
@@ -198,7 +198,7 @@ class Executor:
         self,
         node: Node,
         cgroups: HostCgroups | None,
-        scopes: Scopes | None = None,
+        scopes: SystemdScopes | None = None,
         *,
         clock: Clock = SYSTEM_CLOCK,
         observers: Observers | None = None,
@@ -210,10 +210,10 @@ class Executor:
         self.clock = clock
         self._observers = observers or Observers()
         self.state = DeliveryState(NodeDecisions(node), has_files=cgroups is not None)
-        self.resizes: Resizes | None = None
-        self.quotas: Quotas | None = None
-        self.overlaps: Overlaps | None = None
-        self.partitions: Partitions | None = None
+        self.resizes: ResizeHandler | None = None
+        self.quotas: QuotaWriter | None = None
+        self.overlaps: OverlapWatcher | None = None
+        self.partitions: PartitionWriter | None = None
         self.lock = asyncio.Lock()
         self.scope_trouble = ""  # the latest refusal of systemd, or empty
         self._tasks: set[asyncio.Task[Any]] = set()  # that no request waits for any longer

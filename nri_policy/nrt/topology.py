@@ -11,7 +11,7 @@ from nri_policy.nrt.reading import Feed
 from nri_policy.report import PublicationReport, ResourceTopology
 
 
-class Topology:
+class PublishedTopology:
     """One node's object."""
 
     def __init__(self, feed: Feed) -> None:

@@ -25,7 +25,7 @@ HOUR = 3600.0
 _LONGEST = 60.0  # seconds between two attempts to write
 
 
-class State(StrEnum):
+class ItemState(StrEnum):
     """The state of an item."""
 
     OK = "ok"
@@ -34,7 +34,7 @@ class State(StrEnum):
     UNSUPPORTED = "unsupported"  # it cannot be set on this machine
 
 
-class Action(StrEnum):
+class ItemAction(StrEnum):
     """The next action for an item."""
 
     NOTHING = "nothing"
@@ -64,7 +64,7 @@ class Entry(Struct, frozen=True, kw_only=True):
         return self.item.kind is Kind.RESCTRL and self.original == NO_GROUP
 
 
-class Lack(Struct, frozen=True):
+class ReadFailure(Struct, frozen=True):
     """The reason why an item could not be read."""
 
     why: str
@@ -85,14 +85,14 @@ class Attempts(Struct, frozen=True, kw_only=True):
 class Step(Struct, frozen=True):
     """The next action for an item, with its present state."""
 
-    action: Action
-    state: State = State.OK
+    action: ItemAction
+    state: ItemState = ItemState.OK
     why: str = ""
 
 
 def decide(  # noqa: PLR0911, PLR0913 - one return for each row; what is known
     wish: str | None,
-    found: str | Lack,
+    found: str | ReadFailure,
     entry: Entry | None,
     attempts: Attempts,
     now: float,
@@ -103,22 +103,22 @@ def decide(  # noqa: PLR0911, PLR0913 - one return for each row; what is known
     if wish is None:
         assert entry is not None, "an item that nothing requests is in the journal"
         return _release(found, entry, attempts, now)
-    if isinstance(found, Lack):
-        state = State.UNSUPPORTED if found.absent else State.PENDING
+    if isinstance(found, ReadFailure):
+        state = ItemState.UNSUPPORTED if found.absent else ItemState.PENDING
         # a later device can get the interrupt's number, and has another original
         gone = found.absent and entry is not None and entry.item.kind is Kind.IRQ
-        return Step(Action.FORGET if gone else Action.NOTHING, state, found.why)
+        return Step(ItemAction.FORGET if gone else ItemAction.NOTHING, state, found.why)
     if found == wish and (entry is None or entry.ours == wish or attempts.hopeless):
-        return Step(Action.NOTHING)
+        return Step(ItemAction.NOTHING)
     if attempts.hopeless:
-        return Step(Action.NOTHING, State.UNSUPPORTED, attempts.why)
+        return Step(ItemAction.NOTHING, ItemState.UNSUPPORTED, attempts.why)
     if now < attempts.retry_at:
-        return Step(Action.NOTHING, State.PENDING, attempts.why)
+        return Step(ItemAction.NOTHING, ItemState.PENDING, attempts.why)
     if found == wish or not _is_contested(wish, found, entry, attempts):
-        return Step(Action.WRITE)
+        return Step(ItemAction.WRITE)
     repairable = repair and len(_recent(attempts.repairs, now)) < REPAIRS
-    action = Action.WRITE if repairable else Action.NOTHING
-    return Step(action, State.CONTESTED, f"something else has set it to {found}")
+    action = ItemAction.WRITE if repairable else ItemAction.NOTHING
+    return Step(action, ItemState.CONTESTED, f"something else has set it to {found}")
 
 
 def _is_contested(wish: str, found: str, entry: Entry | None, attempts: Attempts) -> bool:
@@ -127,18 +127,18 @@ def _is_contested(wish: str, found: str, entry: Entry | None, attempts: Attempts
     return found not in entry.values or (attempts.confirmed and entry.ours == wish)
 
 
-def _release(found: str | Lack, entry: Entry, attempts: Attempts, now: float) -> Step:
-    if isinstance(found, Lack):
+def _release(found: str | ReadFailure, entry: Entry, attempts: Attempts, now: float) -> Step:
+    if isinstance(found, ReadFailure):
         if found.absent:
-            return Step(Action.FORGET)
-        return Step(Action.NOTHING, State.PENDING, found.why)
+            return Step(ItemAction.FORGET)
+        return Step(ItemAction.NOTHING, ItemState.PENDING, found.why)
     if found == entry.original:
-        return Step(Action.FORGET)
+        return Step(ItemAction.FORGET)
     if found not in entry.values and not entry.made:
-        return Step(Action.LEAVE)
+        return Step(ItemAction.LEAVE)
     if now < attempts.retry_at:
-        return Step(Action.NOTHING, State.PENDING, attempts.why)
-    return Step(Action.RESTORE)
+        return Step(ItemAction.NOTHING, ItemState.PENDING, attempts.why)
+    return Step(ItemAction.RESTORE)
 
 
 def _recent(repairs: tuple[float, ...], now: float) -> tuple[float, ...]:

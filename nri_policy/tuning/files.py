@@ -15,7 +15,7 @@ from typing import Protocol
 
 from nri_policy.foundation.cpuset import CPUSet
 from nri_policy.hardware.resctrl import RESCTRL, format_schemata, parse_schemata
-from nri_policy.tuning.decision import Lack
+from nri_policy.tuning.decision import ReadFailure
 from nri_policy.tuning.irqbalance import list_sockets, read_banned, write_banned
 from nri_policy.tuning.items import NO_GROUP, Item, Kind
 
@@ -40,7 +40,7 @@ log = logging.getLogger(__name__)
 class Files(Protocol):
     """The kernel's files, by items."""
 
-    def read(self, item: Item) -> str | Lack:
+    def read(self, item: Item) -> str | ReadFailure:
         """Return the value of an item."""
         ...
 
@@ -60,14 +60,14 @@ class KernelFiles:
         """Take the folder with the host's /sys and /proc."""
         self._root = root
 
-    def read(self, item: Item) -> str | Lack:
+    def read(self, item: Item) -> str | ReadFailure:
         """Return the value of an item."""
         try:
             return self._read(item)
         except OSError as error:
-            return Lack(error.strerror or str(error), absent=error.errno in _ABSENT)
+            return ReadFailure(error.strerror or str(error), absent=error.errno in _ABSENT)
         except ValueError as error:
-            return Lack(str(error))
+            return ReadFailure(str(error))
 
     def _read(self, item: Item) -> str:
         if item.kind is Kind.IRQBALANCE:

@@ -45,7 +45,7 @@ def read_entries(folder: Path, boot: str) -> dict[Item, Entry]:
     return {}
 
 
-class Journal:
+class TunerJournal:
     """The entries by their item; only the holder of the folder's lock may write."""
 
     def __init__(self, folder: Path, boot: str) -> None:

@@ -14,7 +14,7 @@ from pathlib import Path
 import msgspec
 from msgspec import Struct
 
-from nri_policy.tuning.decision import State
+from nri_policy.tuning.decision import ItemState
 from nri_policy.tuning.items import Desired, Item, Kind, Wish, check
 
 SOCKET = Path("/run/nri-policy/tuner.sock")
@@ -36,7 +36,7 @@ class WishedItem(Struct, frozen=True, forbid_unknown_fields=True):
     origin: tuple[str, ...] = ()
 
 
-class Request(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+class TunerRequest(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """What a caller asks; `wishes` replace all earlier ones, None leaves them."""
 
     wishes: tuple[WishedItem, ...] | None = None
@@ -48,7 +48,7 @@ class Tunable(Struct, frozen=True, kw_only=True):
     """How an item is."""
 
     item: Item
-    state: State
+    state: ItemState
     wished: str | None = None  # None: the original value is due again
     found: str | None = None  # None: it cannot be read
     original: str | None = None  # None: it was never written
@@ -77,11 +77,11 @@ class TunerError(Exception):
     """The tuner cannot be asked, or refuses a request."""
 
 
-_requests = msgspec.json.Decoder(Request)
+_requests = msgspec.json.Decoder(TunerRequest)
 _replies = msgspec.json.Decoder(Reply)
 
 
-def parse_request(line: bytes) -> Request:
+def parse_request(line: bytes) -> TunerRequest:
     """Return the request in a line; raises ValueError for anything not on the closed list."""
     request = _requests.decode(line)
     wishes = request.wishes or ()
@@ -94,7 +94,7 @@ def parse_request(line: bytes) -> Request:
     return request
 
 
-def desired_of(request: Request) -> Desired | None:
+def desired_of(request: TunerRequest) -> Desired | None:
     """Return a request's wishes by item; None: the request only asks."""
     if request.wishes is None:
         return None
@@ -106,7 +106,7 @@ def ask(
 ) -> Reply:
     """Send *desired*, or only ask; return the tuner's reply. TunerError."""
     wishes = None if desired is None else tuple(_wished(desired.items()))
-    line = msgspec.json.encode(Request(wishes=wishes, repair=repair, whole=whole)) + b"\n"
+    line = msgspec.json.encode(TunerRequest(wishes=wishes, repair=repair, whole=whole)) + b"\n"
     try:
         with closing(socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)) as connection:
             connection.settimeout(_PATIENCE)

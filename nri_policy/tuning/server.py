@@ -20,19 +20,19 @@ from msgspec import Struct
 
 from nri_policy.foundation.singleton import only_instance
 from nri_policy.foundation.wording import printable
-from nri_policy.tuning.decision import Action, Attempts, Lack, decide
+from nri_policy.tuning.decision import Attempts, ItemAction, ReadFailure, decide
 from nri_policy.tuning.files import Files, KernelFiles, boot_id
 from nri_policy.tuning.items import Desired, Item
-from nri_policy.tuning.journal import Journal, read_entries
+from nri_policy.tuning.journal import TunerJournal, read_entries
 from nri_policy.tuning.protocol import Reply, desired_of, parse_request, receive_line
 from nri_policy.tuning.tuner import Tuner
 
 LOCK = "lock"
 _PATIENCE = 2.0  # seconds for a caller to send its line, and to take the answer
 _THEN = {
-    Action.RESTORE: "restored",
-    Action.FORGET: "left as it is: it has its original value",
-    Action.LEAVE: "left as it is: something else has set it",
+    ItemAction.RESTORE: "restored",
+    ItemAction.FORGET: "left as it is: it has its original value",
+    ItemAction.LEAVE: "left as it is: something else has set it",
 }
 log = logging.getLogger(__name__)
 
@@ -44,7 +44,7 @@ def open_tuner(
     """Yield the only tuner of the journal in *folder*; AlreadyRunningError, OSError."""
     folder.mkdir(mode=0o700, parents=True, exist_ok=True)
     with only_instance(folder / LOCK):
-        journal = Journal(folder, boot_id(root))
+        journal = TunerJournal(folder, boot_id(root))
         yield Tuner(make_files(root), journal)
 
 
@@ -69,7 +69,7 @@ def preview_restore(root: Path, folder: Path) -> tuple[Restoration, ...]:
         shown.append(
             Restoration(
                 item=item,
-                found=None if isinstance(found, Lack) else found,
+                found=None if isinstance(found, ReadFailure) else found,
                 original=entry.original,
                 then=step.why or _THEN[step.action],
             )

@@ -15,10 +15,10 @@ from msgspec.structs import replace
 from nri_policy.foundation.clock import SYSTEM_CLOCK, Clock
 from nri_policy.foundation.wording import quoted, some
 from nri_policy.tuning.decision import (
-    Action,
     Attempts,
-    Lack,
-    State,
+    ItemAction,
+    ItemState,
+    ReadFailure,
     Step,
     decide,
     record_entry,
@@ -29,7 +29,7 @@ from nri_policy.tuning.decision import (
 from nri_policy.tuning.files import Files, describe_failure, is_refusal
 from nri_policy.tuning.irqbalance import join_numbers, split_numbers
 from nri_policy.tuning.items import Desired, Item, Kind, Wish, check, is_looser
-from nri_policy.tuning.journal import Journal
+from nri_policy.tuning.journal import TunerJournal
 from nri_policy.tuning.protocol import Tunable, Writes
 
 LOOK = 60.0  # seconds between two looks at all items
@@ -42,7 +42,7 @@ class Tuner:
     def __init__(
         self,
         files: Files,
-        journal: Journal,
+        journal: TunerJournal,
         *,
         clock: Clock = SYSTEM_CLOCK,
     ) -> None:
@@ -54,7 +54,7 @@ class Tuner:
         self._repair = False
         self._looked_at = 0.0
         self._attempts: dict[Item, Attempts] = {}
-        self._steps: dict[Item, tuple[Step, str | Lack]] = {}
+        self._steps: dict[Item, tuple[Step, str | ReadFailure]] = {}
         self._refused: dict[Item, str] = {}  # since the latest settings were tried
         self._written = Counter[tuple[str, str]]()
 
@@ -113,19 +113,21 @@ class Tuner:
         }
         for item in self._files.list_balancers() if numbers else ():
             found, entry = self._files.read(item), self._journal.entries.get(item)
-            if isinstance(found, Lack) and found.absent:
+            if isinstance(found, ReadFailure) and found.absent:
                 continue  # it has ended
             original = found if entry is None else entry.original
-            own = set() if isinstance(original, Lack) else split_numbers(original)
+            own = set() if isinstance(original, ReadFailure) else split_numbers(original)
             yield item, Wish(join_numbers(numbers | own))
 
     def _bring(self, items: Iterable[Item]) -> None:
         """Write the due values of some items."""
         steps = {item: self._decide(item) for item in items}
         self._steps |= steps
-        ready = self._record([i for i, (step, _) in steps.items() if step.action is Action.WRITE])
-        restored = [i for i, (step, _) in steps.items() if step.action is Action.RESTORE]
-        repaired = [item for item in ready if steps[item][0].state is State.CONTESTED]
+        ready = self._record(
+            [i for i, (step, _) in steps.items() if step.action is ItemAction.WRITE]
+        )
+        restored = [i for i, (step, _) in steps.items() if step.action is ItemAction.RESTORE]
+        repaired = [item for item in ready if steps[item][0].state is ItemState.CONTESTED]
         if repaired:  # irqbalance moves hundreds of interrupts
             found = some(f"{item} was {steps[item][1]}" for item in repaired)
             log.warning("tunables-repaired", extra={"items": found})
@@ -135,20 +137,24 @@ class Tuner:
     def _without_waiting(self, governors: Iterable[Item]) -> Iterator[Item]:
         """Yield the *governors* that may be set; others wait for the preference they would hide."""
         for item in governors:
-            step, _ = self._steps.get(replace(item, attribute="epp"), (Step(Action.NOTHING), ""))
-            if step.state is State.PENDING:
-                waits = Step(Action.NOTHING, State.PENDING, f"its epp is first: {step.why}")
+            step, _ = self._steps.get(
+                replace(item, attribute="epp"), (Step(ItemAction.NOTHING), "")
+            )
+            if step.state is ItemState.PENDING:
+                waits = Step(ItemAction.NOTHING, ItemState.PENDING, f"its epp is first: {step.why}")
                 self._steps[item] = waits, self._read(item)
             else:
                 yield item
 
-    def _read(self, item: Item) -> str | Lack:
+    def _read(self, item: Item) -> str | ReadFailure:
         """Return the value of an item, but not what the kernel shows in its place."""
         found = self._files.read(item)
         if item.attribute != "epp" or found == self._target(item):
             return found
         governor = self._files.read(replace(item, attribute="governor"))
-        return Lack("the governor performance hides it") if governor == "performance" else found
+        return (
+            ReadFailure("the governor performance hides it") if governor == "performance" else found
+        )
 
     @property
     def next_look(self) -> float:
@@ -157,7 +163,11 @@ class Tuner:
             return math.inf
         times = [self._looked_at + LOOK]
         for item, (step, found) in self._steps.items():
-            if step.state is State.PENDING and isinstance(found, str) and item in self._attempts:
+            if (
+                step.state is ItemState.PENDING
+                and isinstance(found, str)
+                and item in self._attempts
+            ):
                 times.append(self._attempts[item].retry_at)
         return max(0.0, min(times) - self._clock.now())
 
@@ -175,7 +185,7 @@ class Tuner:
                     item=item,
                     state=step.state,
                     wished=None if wish is None else wish.value,
-                    found=None if isinstance(found, Lack) else found,
+                    found=None if isinstance(found, ReadFailure) else found,
                     original=None if entry is None else entry.original,
                     origin=() if wish is None else wish.origin,
                     why=step.why,
@@ -187,10 +197,10 @@ class Tuner:
         """Return how many writes there were, by kind and result."""
         return tuple(Writes(*key, count) for key, count in sorted(self._written.items()))
 
-    def _decide_nothing(self, item: Item) -> tuple[Step, str | Lack]:
-        return Step(Action.NOTHING), self._files.read(item)
+    def _decide_nothing(self, item: Item) -> tuple[Step, str | ReadFailure]:
+        return Step(ItemAction.NOTHING), self._files.read(item)
 
-    def _decide(self, item: Item) -> tuple[Step, str | Lack]:
+    def _decide(self, item: Item) -> tuple[Step, str | ReadFailure]:
         assert self._desired is not None, "requests are known"
         wish, found = self._desired.get(item), self._read(item)
         entry, attempts = self._journal.entries.get(item), self._attempts.get(item, Attempts())
@@ -199,19 +209,19 @@ class Tuner:
         if value is not None and isinstance(original, str) and is_looser(item, value, original):
             value, stricter = None, f"the original limit, {original}, is stricter"
         if stricter and entry is None:
-            return Step(Action.NOTHING, why=stricter), found
+            return Step(ItemAction.NOTHING, why=stricter), found
         step = decide(value, found, entry, attempts, self._clock.now(), repair=self._repair)
         step = replace(step, why=step.why or stricter)
-        if step.action is Action.WRITE and isinstance(found, str):
+        if step.action is ItemAction.WRITE and isinstance(found, str):
             try:
                 check(item, found)
             except ValueError as error:  # it could not be written back
-                step = Step(Action.NOTHING, State.UNSUPPORTED, str(error))
-        if step.action is Action.NOTHING and step.state is State.OK and entry is not None:
+                step = Step(ItemAction.NOTHING, ItemState.UNSUPPORTED, str(error))
+        if step.action is ItemAction.NOTHING and step.state is ItemState.OK and entry is not None:
             self._attempts[item] = record_success(attempts)
         return step, found
 
-    def _with_action(self, action: Action) -> list[Item]:
+    def _with_action(self, action: ItemAction) -> list[Item]:
         return [item for item, (step, _) in self._steps.items() if step.action is action]
 
     def _record(self, items: list[Item]) -> list[Item]:
@@ -242,9 +252,9 @@ class Tuner:
     def _write(self, item: Item) -> None:
         """Write the value that an item must have, and read it back."""
         step, _ = self._steps[item]
-        restores = step.action is Action.RESTORE
+        restores = step.action is ItemAction.RESTORE
         value = self._journal.entries[item].original if restores else self._target(item)
-        if step.state is State.CONTESTED:
+        if step.state is ItemState.CONTESTED:
             attempts = self._attempts.get(item, Attempts())
             self._attempts[item] = record_repair(attempts, self._clock.now())
         try:
@@ -257,29 +267,29 @@ class Tuner:
             return
         found = self._files.read(item)
         if found != value:
-            read = found.why if isinstance(found, Lack) else found
+            read = found.why if isinstance(found, ReadFailure) else found
             self._fail(item, f"it reads {read} after {value} was written")
             return
         self._written[item.kind, "ok"] += 1
         self._attempts[item] = record_success(self._attempts.get(item, Attempts()))
-        after = Action.FORGET if restores else Action.NOTHING
+        after = ItemAction.FORGET if restores else ItemAction.NOTHING
         self._steps[item] = Step(after, why=step.why if restores else ""), found
 
     def _fail(self, item: Item, why: str, *, hopeless: bool = False) -> None:
         attempts = self._attempts.get(item, Attempts())
         self._attempts[item] = record_failure(attempts, why, self._clock.now(), hopeless=hopeless)
         self._written[item.kind, "failed"] += 1
-        state = State.UNSUPPORTED if hopeless else State.PENDING
-        self._steps[item] = Step(Action.NOTHING, state, why), self._steps[item][1]
+        state = ItemState.UNSUPPORTED if hopeless else ItemState.PENDING
+        self._steps[item] = Step(ItemAction.NOTHING, state, why), self._steps[item][1]
 
     def _drop(self) -> None:
         """Drop the entries of items that have their original value, or another owner."""
-        left = self._with_action(Action.LEAVE)
+        left = self._with_action(ItemAction.LEAVE)
         if left:
             entries = self._journal.entries
             found = (f"{i} is {self._steps[i][1]}, was {entries[i].original}" for i in left)
             log.warning("tunables-left", extra={"items": some(found)})
-        dropped = [*left, *self._with_action(Action.FORGET)]
+        dropped = [*left, *self._with_action(ItemAction.FORGET)]
         if not dropped:
             return
         try:

@@ -24,11 +24,11 @@ from nri_policy.foundation.cpuset import CPUSet
 from nri_policy.foundation.glob import Glob
 from nri_policy.hardware.interrupts import Interrupts, read_interrupts
 from nri_policy.hardware.resctrl import RESCTRL
-from nri_policy.tuning.decision import State
+from nri_policy.tuning.decision import ItemState
 from nri_policy.tuning.files import KernelFiles
 from nri_policy.tuning.interrupts import DEFAULT, Owner, find_interrupt_wishes, item_of
 from nri_policy.tuning.items import Desired, Item, Kind, Wish, is_looser
-from nri_policy.tuning.journal import Journal
+from nri_policy.tuning.journal import TunerJournal
 from nri_policy.tuning.protocol import Tunable
 from nri_policy.tuning.tuner import Tuner
 from nri_policy.workload.annotation_values import InterruptChoice
@@ -152,7 +152,7 @@ class History:
 
     def start(self) -> None:
         """Start the tuner, which knows what its journal has."""
-        journal = Journal(self.state, BOOT)
+        journal = TunerJournal(self.state, BOOT)
         self.tuner = Tuner(self.files, journal, clock=Clock(now=lambda: self.now, date=lambda: 1e9))
 
     def texts(self) -> dict[str, str]:
@@ -335,17 +335,17 @@ class History:
     def check_item(self, item: Item, value: str, shown: Tunable) -> None:
         found = str(self.files.read(item))
         if found == value:
-            assert shown.state is State.OK, f"{item}: {shown}"
+            assert shown.state is ItemState.OK, f"{item}: {shown}"
             return
-        if shown.state is State.OK and is_looser(item, value, found):
+        if shown.state is ItemState.OK and is_looser(item, value, found):
             assert shown.why.endswith("is stricter"), f"{item}: {shown}"
             self.counts["stricter originals"] += 1
             return
-        reasons = {State.PENDING, State.CONTESTED, State.UNSUPPORTED}
+        reasons = {ItemState.PENDING, ItemState.CONTESTED, ItemState.UNSUPPORTED}
         assert shown.state in reasons, f"{item}: {shown}"
         assert shown.why, f"{item} is {found}, not {value}, for no reason"
         by_foreign = (item.kind, item.id) in self.foreign  # which can hide others of its policy
-        fixed = item.kind is Kind.IRQ and shown.state is State.UNSUPPORTED
+        fixed = item.kind is Kind.IRQ and shown.state is ItemState.UNSUPPORTED
         assert by_foreign or fixed, f"{item}: {shown}"
         self.counts[f"{shown.state} items"] += 1
 

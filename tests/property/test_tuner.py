@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 from nri_policy.foundation.clock import Clock
 from nri_policy.hardware.resctrl import RESCTRL
 from nri_policy.tuning.files import KernelFiles
-from nri_policy.tuning.journal import FILE, Journal
+from nri_policy.tuning.journal import FILE, TunerJournal
 from nri_policy.tuning.protocol import Reply
 from nri_policy.tuning.server import answer
 from nri_policy.tuning.tuner import Tuner
@@ -115,7 +115,7 @@ class Recorded(KernelFiles):
 def test_whatever_is_sent_only_the_closed_list_is_written(sent: list[bytes]) -> None:
     files = Recorded(_host())
     with tempfile.TemporaryDirectory() as folder:
-        journal = Journal(Path(folder), BOOT)
+        journal = TunerJournal(Path(folder), BOOT)
         tuner = Tuner(files, journal, clock=Clock(now=lambda: 0.0, date=lambda: 0.0))
         for line in sent:
             ours, theirs = socket.socketpair()

@@ -12,10 +12,10 @@ from typing import Any
 
 from nri_policy.foundation.clock import Clock
 from nri_policy.foundation.cpuset import CPUSet
-from nri_policy.tuning.decision import Lack
+from nri_policy.tuning.decision import ReadFailure
 from nri_policy.tuning.files import Files, KernelFiles
 from nri_policy.tuning.items import Desired, Item, Kind
-from nri_policy.tuning.journal import Journal
+from nri_policy.tuning.journal import TunerJournal
 from nri_policy.tuning.protocol import Reply, TunerError
 from nri_policy.tuning.server import listening, reply_to, serve
 from nri_policy.tuning.tuner import Tuner
@@ -77,7 +77,7 @@ class StrictFiles(KernelFiles):
             raise OSError(errno.EPERM, "Operation not permitted")
         if item.id != "default" and not cpus & self._online:
             raise OSError(errno.EINVAL, "Invalid argument")
-        if isinstance(self.read(item), Lack):
+        if isinstance(self.read(item), ReadFailure):
             raise OSError(errno.ENOENT, "No such file or directory")
         super().write(item, f"{value}")
         if item.id == "default":
@@ -103,7 +103,7 @@ class TunedHost:
         """Start the tuner, or start it again: all that it knows is in its journal."""
         folder = self.folder / "tuner"
         folder.mkdir(exist_ok=True)
-        journal = Journal(folder, BOOT)
+        journal = TunerJournal(folder, BOOT)
         self.tuner = Tuner(
             self.files, journal, clock=Clock(now=lambda: self.time, date=lambda: 0.0)
         )

@@ -22,7 +22,7 @@ from nri_policy.foundation.cpuset import CPUSet
 from nri_policy.tuning.decision import Entry
 from nri_policy.tuning.files import boot_id
 from nri_policy.tuning.items import Item, Kind
-from nri_policy.tuning.journal import Journal
+from nri_policy.tuning.journal import TunerJournal
 from tests.e2e import packages
 from tests.e2e.containerd import Containerd
 from tests.e2e.daemon import SYNCHRONIZED
@@ -142,7 +142,7 @@ def test_a_removal_gives_tunables_back(node: Node, tmp_path: Path) -> None:
     """The one in the journal is of a CPU that is gone: nothing of this host is changed."""
     item = Item(Kind.CPU, "9999", "resume_latency")
     entry = Entry(item=item, original="0", ours="2", when=0.0)
-    journal = Journal(tmp_path, boot_id(Path("/")))
+    journal = TunerJournal(tmp_path, boot_id(Path("/")))
     journal.record([entry])
     node.install(OLD)
     node.run("mkdir", "-p", "/var/lib/nri-policy-tuner")

@@ -16,7 +16,7 @@ import pytest
 
 from nri_policy.foundation.cpuset import CPUSet
 from nri_policy.hardware.interrupts import Interrupts, read_interrupts
-from nri_policy.tuning.decision import State
+from nri_policy.tuning.decision import ItemState
 from nri_policy.tuning.interrupts import item_of
 from nri_policy.tuning.items import Item
 from nri_policy.tuning.protocol import SOCKET, Tunable, TunerError, ask
@@ -155,11 +155,11 @@ def test_the_interrupts_of_its_disk_are_handled_on_the_container_s_cpus(
         assert found[item_of(admin)].found == cpus
         for number in disks - {admin} & names.keys():
             each = found[item_of(number)]
-            assert each.state is State.UNSUPPORTED
+            assert each.state is ItemState.UNSUPPORTED
             assert each.why.startswith("not movable")
         for other in interrupts().each:
             item = found.get(item_of(other.number))
-            if other.number not in disks and item is not None and item.state is State.OK:
+            if other.number not in disks and item is not None and item.state is ItemState.OK:
                 assert not other.affinity & CPUSet.parse(cpus), other
         assert interrupts() != before
     with tuner(tmp_path):

@@ -15,7 +15,7 @@ import pytest
 from nri_policy.classes import Equipment
 from nri_policy.foundation.cpuset import CPUSet
 from nri_policy.plugin.sources import Sources
-from nri_policy.tuning.decision import REPAIRS, State
+from nri_policy.tuning.decision import REPAIRS, ItemState
 from nri_policy.tuning.items import Item
 from tests.support.daemon import Served, served
 from tests.support.patience import HANGS
@@ -187,7 +187,7 @@ def test_new_interrupts_and_changes_by_others_are_seen(host: Host) -> None:
             host.time += 61.0
             link.inform()
             assert not host.affinity(irq(40)) & cpus_of(up, "a")
-            assert link.tunables[irq(CLOCK)].state is State.CONTESTED
+            assert link.tunables[irq(CLOCK)].state is ItemState.CONTESTED
 
     run(test)
 
@@ -274,7 +274,7 @@ def test_an_interrupt_of_which_no_cpu_is_left_goes_to_the_reserved_ones(host: Ho
             own = cpus_of(up, "a")
             assert CPUSet.parse("4-7") <= own, "all CPUs near the network interface"
             assert host.affinity(irq(NIC)) == CPUSet((0,))
-            assert link.tunables[irq(NIC)].state is State.OK
+            assert link.tunables[irq(NIC)].state is ItemState.OK
             whys = link.unmet_interrupts["default/p/a"]
             assert any("only the reserved CPUs are left" in each for each in whys)
 
@@ -332,8 +332,8 @@ def test_of_many_queues_only_those_of_managed_ones_stay_on_exclusive_cpus(
             own = cpus_of(up, "a")
             for item in movable:
                 assert not host.affinity(item) & own
-                assert link.tunables[item].state is State.OK
-            fixed = [each for each in link.tunables.values() if each.state is State.UNSUPPORTED]
+                assert link.tunables[item].state is ItemState.OK
+            fixed = [each for each in link.tunables.values() if each.state is ItemState.UNSUPPORTED]
             assert {int(each.item.id) for each in fixed} == {
                 number for number in managed if CPUSet.parse(interrupts[number][1]) & own
             }
@@ -346,7 +346,9 @@ def test_of_many_queues_only_those_of_managed_ones_stay_on_exclusive_cpus(
             host.time += 61.0
             link.inform()
             assert len(host.strict.writes) == written, "it does not fight"
-            contested = [each for each in link.tunables.values() if each.state is State.CONTESTED]
+            contested = [
+                each for each in link.tunables.values() if each.state is ItemState.CONTESTED
+            ]
             assert bool(contested) is irqbalance
             assert any("contested" in each for each in link.problems()) is irqbalance
             await up.runtime.stop_pod(up.runtime.container("p/a").pod)

@@ -19,7 +19,7 @@ from nri_policy.hardware.synthetic_devices import MAJOR
 from nri_policy.plugin.sources import Sources
 from nri_policy.simulation.device_manager import PluginDevice
 from nri_policy.tuning.cpu_classes import Wishes, find_wishes
-from nri_policy.tuning.decision import State
+from nri_policy.tuning.decision import ItemState
 from nri_policy.tuning.items import Item
 from nri_policy.tuning.protocol import Reply
 from tests.support import nodes
@@ -89,7 +89,7 @@ def test_interrupts_stay_away_from_exclusive_cpus_until_their_container_ends(hos
             }
             assert link.count_tunables() == {("irq", "ok"): 4, ("irq", "unsupported"): 1}
             (managed,) = [each for each in link.tunables.values() if each.item == irq(26)]
-            assert (managed.state, managed.why) == (State.UNSUPPORTED, "not movable: EPERM")
+            assert (managed.state, managed.why) == (ItemState.UNSUPPORTED, "not movable: EPERM")
             await up.runtime.stop_pod(up.runtime.container("web/main").pod)
             link.inform()
             assert host.affinities() == before

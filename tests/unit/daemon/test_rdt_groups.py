@@ -16,7 +16,7 @@ from nri_policy.daemon.tuner_link import check_hardware
 from nri_policy.hardware.resctrl import resctrl_of
 from nri_policy.plugin.sources import Sources
 from nri_policy.pools.capacity import CapacityError
-from nri_policy.tuning.decision import State
+from nri_policy.tuning.decision import ItemState
 from tests.support import nodes
 from tests.support.daemon import Served, pod
 from tests.support.fake_resctrl import FakeGroups, FakeResctrl
@@ -85,7 +85,7 @@ def test_groups_are_made_for_classes_and_removed_with_them(
                 "bronze": "L3:0=ff",
                 "theirs": "L3:0=fffff",
             }
-            assert {each.state for each in link.tunables.values()} == {State.OK}
+            assert {each.state for each in link.tunables.values()} == {ItemState.OK}
             await up.daemon.events.equip()
             up.runtime.machine.rdt_groups = frozenset({"gold", "bronze"})
             assert not await up.start(pod("web", annotations={KEY: "gold"}))
@@ -169,12 +169,12 @@ def test_what_the_kernel_says_is_quoted(tmp_path: Path) -> None:
         async with host.run(rdt()) as up:
             link = up.daemon.tuner_link
             link.inform()
-            (each,) = (each for each in link.tunables.values() if each.state is State.PENDING)
+            (each,) = (each for each in link.tunables.values() if each.state is ItemState.PENDING)
             assert each.why == "ENOSPC No space left on device (Out of CLOSIDs)"
             host.resctrl.rmdir("theirs")
             host.time += 1
             link.inform()
-            assert {each.state for each in link.tunables.values()} == {State.OK}
+            assert {each.state for each in link.tunables.values()} == {ItemState.OK}
 
     run(test)
 

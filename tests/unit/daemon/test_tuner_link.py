@@ -20,7 +20,7 @@ from nri_policy.daemon import tuner_link
 from nri_policy.daemon.tuner_link import UNANSWERED, TunerLink, check_hardware
 from nri_policy.pools.capacity import CapacityError
 from nri_policy.settings import from_spec
-from nri_policy.tuning.decision import State
+from nri_policy.tuning.decision import ItemState
 from nri_policy.tuning.items import Desired, Item, Kind, Wish
 from nri_policy.tuning.protocol import Reply, TunerError
 from tests.support import nodes
@@ -241,7 +241,7 @@ def test_preferences_are_set_after_the_governor_that_permits_them(host: Host) ->
             asked = {f"{KEY}/pod": "saving"}
             assert not await up.start(pod("web", "1", annotations=asked))
             link.inform()
-            assert {each.state for each in link.tunables.values()} == {State.OK}
+            assert {each.state for each in link.tunables.values()} == {ItemState.OK}
             epp = "cpufreq/policy1/energy_performance_preference"
             assert (host.cpus.read(GOVERNOR), host.cpus.read(epp)) == ("powersave", "200")
 
@@ -258,7 +258,7 @@ def test_a_write_that_the_kernel_refuses_is_pending_and_fails_no_container(host:
             (tunable,) = (
                 each
                 for each in up.daemon.tuner_link.tunables.values()
-                if each.state is State.PENDING
+                if each.state is ItemState.PENDING
             )
             assert "EBUSY" in tunable.why
             assert tunable.origin == ("default/web/main",)
@@ -519,7 +519,7 @@ def test_the_original_preference_outlives_a_governor_that_hides_it(host: Host) -
                     "performance",
                     "performance",
                 )
-                assert {each.state for each in link.tunables.values()} == {State.OK}
+                assert {each.state for each in link.tunables.values()} == {ItemState.OK}
             await up.runtime.stop_pod(up.runtime.container("web/main").pod)
             link.inform()
             assert (host.cpus.read(GOVERNOR), host.cpus.read(epp)) == ("powersave", "balance_power")
@@ -535,22 +535,22 @@ def test_a_preference_is_never_read_or_left_under_the_governor_that_hides_it(hos
     epp, governor = (Item(Kind.CPUFREQ, "1", name) for name in ("epp", "governor"))
     quick, saving = {governor: Wish("performance")}, {epp: Wish("balance_power")}
 
-    def show() -> dict[Item, tuple[State, str]]:
+    def show() -> dict[Item, tuple[ItemState, str]]:
         return {each.item: (each.state, each.why) for each in host.tuner.list_tunables()}
 
     host.tuner.set(quick, repair=False)
     host.cpus.offline = {1}  # so that the driver is busy
     host.tuner.set(saving, repair=False)
-    assert show()[epp] == (State.PENDING, "the governor performance hides it")
+    assert show()[epp] == (ItemState.PENDING, "the governor performance hides it")
     host.cpus.offline, host.time = set(), 60.0
     host.tuner.look()
-    assert show() == {epp: (State.OK, "")}
+    assert show() == {epp: (ItemState.OK, "")}
     host.cpus.offline = {1}
     host.tuner.set(quick, repair=False)
     busy = "EBUSY Device or resource busy"
-    assert show()[governor] == (State.PENDING, f"its epp is first: {busy}")
+    assert show()[governor] == (ItemState.PENDING, f"its epp is first: {busy}")
     host.cpus.offline, host.time = set(), 120.0
     host.tuner.look()
-    assert show() == {governor: (State.OK, "")}
+    assert show() == {governor: (ItemState.OK, "")}
     host.tuner.set({}, repair=False)
     assert host.cpus.texts() == before

@@ -16,12 +16,12 @@ import msgspec
 import pytest
 
 from nri_policy.foundation.clock import Clock
-from nri_policy.tuning.decision import State
+from nri_policy.tuning.decision import ItemState
 from nri_policy.tuning.files import KernelFiles
 from nri_policy.tuning.irqbalance import list_sockets, read_banned, write_banned
 from nri_policy.tuning.items import Item, Kind, Wish
-from nri_policy.tuning.journal import Journal
-from nri_policy.tuning.protocol import Request, WishedItem, parse_request
+from nri_policy.tuning.journal import TunerJournal
+from nri_policy.tuning.protocol import TunerRequest, WishedItem, parse_request
 from nri_policy.tuning.tuner import LOOK, Tuner
 from tests.support.fake_irqbalance import FakeIrqbalance
 from tests.support.patience import HANGS
@@ -41,7 +41,7 @@ class World:
         self.start()
 
     def start(self) -> None:
-        self.journal = Journal(self.state, BOOT)
+        self.journal = TunerJournal(self.state, BOOT)
         self.tuner = Tuner(
             self.files, self.journal, clock=Clock(now=lambda: self.now, date=lambda: 1e9)
         )
@@ -54,7 +54,7 @@ class World:
         self.now += LOOK + 1
         self.tuner.look()
 
-    def states(self) -> dict[str, State]:
+    def states(self) -> dict[str, ItemState]:
         return {str(each.item): each.state for each in self.tuner.list_tunables()}
 
     def value(self, number: int) -> str:
@@ -80,7 +80,7 @@ def test_irqbalance_moves_no_interrupt_that_is_set_until_it_is_given_back(world:
         assert [world.value(each) for each in (24, 25, 26)] == ["1", "3", "1-2"]
         assert balancer.banned == [24, 26], "its own bans stay"
         world.look()
-        assert {*world.states().values()} == {State.OK}
+        assert {*world.states().values()} == {ItemState.OK}
         world.set(n24="1", n25="0")
         assert balancer.banned == [24, 25, 26]
         world.set()
@@ -127,7 +127,7 @@ def test_a_list_that_something_else_has_changed_is_contested(world: World) -> No
         world.set(n24="1")
         balancer.banned = [25]
         world.look()
-        assert world.states()[str(ITEM)] is State.CONTESTED
+        assert world.states()[str(ITEM)] is ItemState.CONTESTED
         world.set()
         assert balancer.banned == [25]
 
@@ -143,7 +143,7 @@ def test_an_irqbalance_that_does_not_answer_is_asked_again(
             silent.listen(8)
             world.set(n24="1")
             assert world.value(24) == "1", "interrupts do not wait for it"
-            assert world.states()[str(ITEM)] is State.PENDING
+            assert world.states()[str(ITEM)] is ItemState.PENDING
         aside.replace(balancer.path)
         world.look()
         assert balancer.banned == [24]
@@ -161,7 +161,7 @@ def test_a_list_that_irqbalance_would_drop_is_not_sent(folder: Path) -> None:
 
 
 def test_only_the_tuner_itself_says_what_irqbalance_leaves_alone() -> None:
-    line = msgspec.json.encode(Request(wishes=(WishedItem(ITEM, "24"),)))
+    line = msgspec.json.encode(TunerRequest(wishes=(WishedItem(ITEM, "24"),)))
     with pytest.raises(ValueError, match="only the tuner itself sets irqbalance/4711/banned"):
         parse_request(line)
 
@@ -237,7 +237,7 @@ def test_a_real_irqbalance_moves_all_interrupts_but_those_that_are_set(
     write_banned(alone.root, alone.process, "25")
     assert alone.wait() == {24, 26}
     alone.mark()
-    files, journal = KernelFiles(alone.root), Journal(folder, BOOT)
+    files, journal = KernelFiles(alone.root), TunerJournal(folder, BOOT)
     tuner = Tuner(files, journal, clock=Clock(now=lambda: 0.0, date=lambda: 0.0))
     tuner.set({irq(24): Wish("1")}, repair=False)
     assert read_banned(alone.root, alone.process) == "24,25"

@@ -8,10 +8,10 @@ from pathlib import Path
 import pytest
 
 from nri_policy.foundation.clock import Clock
-from nri_policy.tuning.decision import State
+from nri_policy.tuning.decision import ItemState
 from nri_policy.tuning.files import KernelFiles
 from nri_policy.tuning.items import Item, Kind, Wish
-from nri_policy.tuning.journal import Journal
+from nri_policy.tuning.journal import TunerJournal
 from nri_policy.tuning.tuner import Tuner
 
 CPU = Path("/sys/devices/system/cpu/cpu0")
@@ -26,7 +26,7 @@ pytestmark = pytest.mark.skipif(
 
 def test_idle_states_are_set_and_given_back(tmp_path: Path) -> None:
     before = LATENCY.read_text(), DISABLE.read_text()
-    files, journal = KernelFiles(Path("/")), Journal(tmp_path, "boot")
+    files, journal = KernelFiles(Path("/")), TunerJournal(tmp_path, "boot")
     tuner = Tuner(files, journal, clock=Clock(now=lambda: 0.0, date=lambda: 0.0))
     desired = {
         Item(Kind.CPU, "0", "resume_latency"): Wish("n/a"),
@@ -34,7 +34,7 @@ def test_idle_states_are_set_and_given_back(tmp_path: Path) -> None:
     }
     try:
         tuner.set(desired, repair=False)
-        assert {each.state for each in tuner.list_tunables()} == {State.OK}
+        assert {each.state for each in tuner.list_tunables()} == {ItemState.OK}
         assert (LATENCY.read_text(), DISABLE.read_text()) == ("n/a\n", "1\n")
     finally:
         tuner.set({}, repair=False)

@@ -15,11 +15,11 @@ from click.testing import CliRunner
 
 from nri_policy.cli import main
 from nri_policy.hardware.interrupts import read_interrupts
-from nri_policy.tuning.decision import State
+from nri_policy.tuning.decision import ItemState
 from nri_policy.tuning.files import KernelFiles, boot_id
 from nri_policy.tuning.interrupts import item_of
 from nri_policy.tuning.items import Desired, Wish
-from nri_policy.tuning.journal import Journal
+from nri_policy.tuning.journal import TunerJournal
 from nri_policy.tuning.tuner import Tuner
 
 ROOT = Path("/")
@@ -29,13 +29,13 @@ from pathlib import Path
 from nri_policy.tuning.files import KernelFiles, boot_id
 from nri_policy.tuning.items import Wish
 from nri_policy.tuning.interrupts import item_of
-from nri_policy.tuning.journal import Journal
+from nri_policy.tuning.journal import TunerJournal
 from nri_policy.tuning.tuner import Tuner
 class Files(KernelFiles):
     def write(self, item, value):
         super().write(item, value)
         os.kill(os.getpid(), signal.SIGKILL)
-journal = Journal(Path(sys.argv[1]), boot_id(Path("/")))
+journal = TunerJournal(Path(sys.argv[1]), boot_id(Path("/")))
 tuner = Tuner(Files(Path("/")), journal)
 tuner.set({item_of(int(sys.argv[2])): Wish(sys.argv[3])}, repair=False)
 """
@@ -65,16 +65,16 @@ def movable() -> Iterator[Desired]:
 
 def test_interrupts_are_moved_and_put_back(movable: Desired, tmp_path: Path) -> None:
     before = affinities()
-    journal = Journal(tmp_path, boot_id(ROOT))
+    journal = TunerJournal(tmp_path, boot_id(ROOT))
     tuner = Tuner(KernelFiles(ROOT), journal)
     tuner.set(movable, repair=False)
     for each in tuner.list_tunables():
-        if each.state is State.OK:
+        if each.state is ItemState.OK:
             assert each.found == each.wished
         else:  # a queue of a disk, which the kernel manages
-            assert (each.state, each.why[:11]) == (State.UNSUPPORTED, "not movable")
+            assert (each.state, each.why[:11]) == (ItemState.UNSUPPORTED, "not movable")
     assert affinities() != before or not any(
-        each.state is State.OK for each in tuner.list_tunables()
+        each.state is ItemState.OK for each in tuner.list_tunables()
     )
     tuner.set({}, repair=False)
     assert affinities() == before

@@ -15,12 +15,12 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from nri_policy.tuning.decision import State
+from nri_policy.tuning.decision import ItemState
 from nri_policy.tuning.items import Item, Kind, Wish
 from nri_policy.tuning.protocol import (
-    Request,
     Tunable,
     TunerError,
+    TunerRequest,
     WishedItem,
     ask,
     parse_request,
@@ -95,7 +95,7 @@ def test_the_tuner_sets_what_it_is_asked_and_says_how_it_is(host: Host) -> None:
         (shown,) = reply.tunables
         assert shown == Tunable(
             item=irq(24),
-            state=State.OK,
+            state=ItemState.OK,
             wished="1",
             found="1",
             original="0-3",
@@ -174,7 +174,7 @@ def test_a_request_that_is_not_on_the_list_is_refused(line: bytes) -> None:
 def test_no_item_can_be_wished_twice() -> None:
     twice = (WishedItem(irq(24), "1"), WishedItem(irq(24), "2"))
     with pytest.raises(ValueError, match="one twice"):
-        parse_request(msgspec.json.encode(Request(wishes=twice)))
+        parse_request(msgspec.json.encode(TunerRequest(wishes=twice)))
 
 
 def mutate(rng: random.Random, line: bytes) -> bytes:
@@ -197,7 +197,7 @@ def mutate(rng: random.Random, line: bytes) -> bytes:
 def test_no_input_makes_the_tuner_write_anything_but_affinities(host: Host) -> None:
     """Fixed seeds; whatever arrives, the tuner lives on, and nothing else in the host changes."""
     wishes = (WishedItem(irq(24), "1"), WishedItem(irq("default"), "0-1", ("ns/p/c",)))
-    good = msgspec.json.encode(Request(wishes=wishes, repair=True))
+    good = msgspec.json.encode(TunerRequest(wishes=wishes, repair=True))
     boot = host.root / "proc/sys/kernel/random/boot_id"
     before, files = boot.read_text(), {*host.root.rglob("*")}
     with host.tuner() as process:
@@ -225,7 +225,7 @@ def test_items_without_files_here_are_unsupported(host: Host) -> None:
     with host.tuner():
         item = Item(Kind.RESCTRL, "gold", "schemata")
         (shown,) = ask(host.socket, {item: Wish("")}).tunables
-        assert shown.state is State.UNSUPPORTED
+        assert shown.state is ItemState.UNSUPPORTED
 
 
 def test_who_asks_where_no_tuner_is_gets_an_error(tmp_path: Path) -> None:

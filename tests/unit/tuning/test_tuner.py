@@ -12,9 +12,9 @@ from typing import Any
 import pytest
 
 from nri_policy.foundation.clock import Clock
-from nri_policy.tuning.decision import State
+from nri_policy.tuning.decision import ItemState
 from nri_policy.tuning.items import Desired, Item, Kind, Wish
-from nri_policy.tuning.journal import FILE, Journal
+from nri_policy.tuning.journal import FILE, TunerJournal
 from nri_policy.tuning.tuner import LOOK, Tuner
 from tests.support.tunables import BOOT, StrictFiles, irq, make_host
 
@@ -45,7 +45,7 @@ class World:
         self.start()
 
     def start(self, boot: str = BOOT) -> None:
-        self.journal = Journal(self.state, boot)
+        self.journal = TunerJournal(self.state, boot)
         self.tuner = Tuner(
             self.files, self.journal, clock=Clock(now=lambda: self.time, date=lambda: 1e9)
         )
@@ -76,7 +76,7 @@ class World:
     def value(self, number: int = 24) -> str:
         return str(self.files.read(irq(number)))
 
-    def state_of(self, number: int = 24) -> tuple[State, str]:
+    def state_of(self, number: int = 24) -> tuple[ItemState, str]:
         (found,) = [each for each in self.tuner.list_tunables() if each.item == irq(number)]
         return found.state, found.why
 
@@ -132,7 +132,7 @@ def test_what_could_not_be_set_before_refuses_no_settings(world: World) -> None:
 def test_what_has_its_wished_value_is_not_written(world: World) -> None:
     world.set(wishes(n25="2"))
     assert world.files.writes == []
-    assert world.state_of(25) == (State.OK, "")
+    assert world.state_of(25) == (ItemState.OK, "")
     assert world.journal.entries == {}
 
 
@@ -155,7 +155,7 @@ def test_a_latency_limit_never_loosens_the_original(
     latency.write_text(f"{original}\n")
     world.set({LATENCY: Wish(wished)})
     (found,) = world.tuner.list_tunables()
-    assert (found.state, found.wished, found.found) == (State.OK, wished, original)
+    assert (found.state, found.wished, found.found) == (ItemState.OK, wished, original)
     assert found.why == f"the original limit, {original}, is stricter"
     assert latency.read_text() == f"{original}\n"
     assert world.journal.entries == {}
@@ -171,7 +171,7 @@ def test_a_class_with_a_looser_limit_than_the_original_gives_that_back(
     assert latency.read_text() == "10"
     assert world.journal.entries == {}
     (found,) = world.tuner.list_tunables()
-    assert (found.state, found.why) == (State.OK, "the original limit, 10, is stricter")
+    assert (found.state, found.why) == (ItemState.OK, "the original limit, 10, is stricter")
 
 
 def test_a_limit_that_is_stricter_than_the_original_is_set(world: World, latency: Path) -> None:
@@ -207,12 +207,12 @@ def test_nothing_is_written_while_the_journal_cannot_be(
     monkeypatch.setattr(os, "fsync", full)
     world.set(wishes(n24="1"))
     why = "the journal cannot be written: No space left on device"
-    assert (world.value(), world.state_of()) == ("0-3", (State.PENDING, why))
+    assert (world.value(), world.state_of()) == ("0-3", (ItemState.PENDING, why))
     assert world.journal.entries == {}
     monkeypatch.undo()
     world.time = 1.0
     world.tuner.look()
-    assert (world.value(), world.state_of()) == ("1", (State.OK, ""))
+    assert (world.value(), world.state_of()) == ("1", (ItemState.OK, ""))
 
 
 def test_an_original_is_restored_although_the_disk_is_full(
@@ -228,7 +228,7 @@ def test_an_original_is_restored_although_the_disk_is_full(
     assert world.value() == "0-3"
     monkeypatch.undo()
     world.tuner.look()
-    assert Journal(world.state, BOOT).entries == {}
+    assert TunerJournal(world.state, BOOT).entries == {}
 
 
 def test_a_reboot_drops_the_journal(world: World) -> None:
@@ -263,7 +263,7 @@ def test_a_foreign_value_is_left_and_reported(
     world.set(wishes(n24="1"))
     world.files.write(ITEM, "3")
     world.tuner.look()
-    assert world.state_of() == (State.CONTESTED, "something else has set it to 3")
+    assert world.state_of() == (ItemState.CONTESTED, "something else has set it to 3")
     world.set({})
     assert (world.value(), world.journal.entries) == ("3", {})
     (line,) = [each for each in caplog.records if each.message == "tunables-left"]
@@ -278,13 +278,13 @@ def test_a_contested_item_is_written_again_where_the_audit_repairs(world: World)
         assert world.value() == "1"
     world.files.write(ITEM, "3")
     world.set(wishes(n24="1"), repair=True)
-    assert (world.value(), world.state_of()[0]) == ("3", State.CONTESTED)
+    assert (world.value(), world.state_of()[0]) == ("3", ItemState.CONTESTED)
 
 
 def test_a_failed_write_is_pending_and_tried_again(world: World) -> None:
     world.fail = OSError(errno.EBUSY, "Device or resource busy")
     world.set(wishes(n24="1"))
-    assert world.state_of() == (State.PENDING, "EBUSY Device or resource busy")
+    assert world.state_of() == (ItemState.PENDING, "EBUSY Device or resource busy")
     assert world.tuner.next_look == 1.0
     world.time = 1.0
     world.tuner.look()
@@ -304,7 +304,7 @@ def test_another_value_is_tried_at_once(world: World) -> None:
 def test_a_managed_interrupt_is_not_movable_and_tried_once(world: World, code: int) -> None:
     world.fail = OSError(code, "refused")
     world.set(wishes(n24="1"))
-    assert world.state_of() == (State.UNSUPPORTED, f"not movable: {errno.errorcode[code]}")
+    assert world.state_of() == (ItemState.UNSUPPORTED, f"not movable: {errno.errorcode[code]}")
     world.time = 1e6
     world.tuner.look()
     assert world.files.writes == []
@@ -314,7 +314,7 @@ def test_a_managed_interrupt_is_not_movable_and_tried_once(world: World, code: i
 
 def test_what_is_not_there_is_unsupported_and_forgotten_when_it_goes(world: World) -> None:
     world.set(wishes(n24="1", n99="1"))
-    assert world.state_of(99) == (State.UNSUPPORTED, "No such file or directory")
+    assert world.state_of(99) == (ItemState.UNSUPPORTED, "No such file or directory")
     (world.root / "proc/irq/24/smp_affinity_list").unlink()
     world.set({})
     assert world.journal.entries == {}
