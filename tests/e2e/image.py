@@ -18,13 +18,19 @@ ARCHITECTURES = {"x86_64": "amd64", "aarch64": "arm64"}
 
 
 def write(
-    busybox: Path, target: Path, *, name: str = NAME, entrypoint: Sequence[str] = FOREVER
+    busybox: Path,
+    target: Path,
+    *,
+    name: str = NAME,
+    entrypoint: Sequence[str] = FOREVER,
+    programs: Sequence[str] = (),
 ) -> None:
     """Write an image of one layer, which holds *busybox* as /bin/busybox, to the tar *target*.
 
-    The folder of its *entrypoint* comes first in PATH.
+    Also as other *programs*. The folder of its *entrypoint* comes first in PATH.
     """
-    layer = _tar({"bin/busybox": busybox.read_bytes()}, mode=0o755)
+    files = {f"bin/{each}": busybox.read_bytes() for each in ("busybox", *programs)}
+    layer = _tar(files, mode=0o755)
     config = _json(
         {
             "architecture": ARCHITECTURES.get(platform.machine(), platform.machine()),
