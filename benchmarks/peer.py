@@ -154,6 +154,7 @@ def section() -> Section:
         " the runtime. A container waits from the runtime's request to the answer. nri-plugins is"
         " its topology-aware policy,"
         f" commit {nri_plugins.COMMIT[:8]} (30 commits after v0.14.0), with the same settings."
+        " Neither is connected to a cluster, which takes more memory."
     )
     rows = []
     if nri_plugins.at_hand() is None:

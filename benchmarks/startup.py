@@ -94,14 +94,20 @@ async def start() -> tuple[float, float, float]:
 
 
 @asynccontextmanager
-async def program(folder: Path, runtime: EmbeddedRuntime) -> AsyncIterator[Process]:
-    """Run the program beside *runtime*, with what *folder* has of settings and host."""
+async def program(
+    folder: Path, runtime: EmbeddedRuntime, *more: str | Path
+) -> AsyncIterator[Process]:
+    """Run the program beside *runtime*, with what *folder* has of settings and host.
+
+    *more* are further arguments.
+    """
     process = await asyncio.create_subprocess_exec(
         *(Path(sys.executable).parent / "nri-policy", "run"),
         *("--settings", folder / "settings.yaml", "--host-root", folder / "host"),
         *("--nri-socket", runtime.socket_path, "--state-dir", folder / "state"),
         *("--containers-dir", folder / "containers"),
         *("--control-socket", folder / "control.sock"),
+        *more,
         stderr=subprocess.DEVNULL,
         env=_compiled(),
     )
