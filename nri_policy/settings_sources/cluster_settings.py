@@ -27,6 +27,7 @@ from nri_policy.settings_sources.objects import PolicyObject, PolicyScope, Polic
 
 log = logging.getLogger(__name__)
 
+NOT_PINNED = "nothing is pinned until "  # the prefix of a notice
 PATIENCE = 2.0  # seconds that the start and the end wait for the cluster
 GROUP_PERIOD = 60.0  # seconds between two queries for the node's label
 _BACKOFF = partial(backoff, least=1.0, most=60.0)  # before the next query
@@ -274,7 +275,7 @@ class ClusterSettingsSource:
 def _without_pinning(settings: Settings) -> Settings:
     """Return the file's settings while it is unknown whether the cluster has others."""
     note = (
-        "nothing is pinned until the cluster says which settings apply; with --config-namespace="
+        f"{NOT_PINNED}the cluster says which settings apply; with --config-namespace="
         " only the file counts"
     )
     return replace(

@@ -453,6 +453,8 @@ def test_what_the_daemon_says_is_passed_on(made: Made) -> None:
     assert worst(of(bad), "odd") is Verdict.NOTE
     starved = status(synchronized=True, notices=("starved: waits 0.8 s for a CPU in 5 s",))
     assert worst(of(starved), "waits 0.8 s for a CPU") is Verdict.WARNING
+    alone = status(synchronized=True, notices=("nothing is pinned until the cluster says",))
+    assert worst(of(alone), "nothing is pinned") is Verdict.WARNING
     full = status(synchronized=True, notices=("decisions are not stored: x: disk is full",))
     assert worst(of(full), "disk is full") is Verdict.WARNING
     refused = ReloadResult(accepted=False, origin="x.yaml", reason="x.yaml: bad", time=0)

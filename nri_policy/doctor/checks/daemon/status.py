@@ -8,6 +8,7 @@ from nri_policy.doctor.facts import Facts
 from nri_policy.doctor.finding import Finding, Verdict
 from nri_policy.foundation.wording import counted
 from nri_policy.observability.watchdog import STARVATION
+from nri_policy.settings_sources.cluster_settings import NOT_PINNED
 from nri_policy.store.errors import NOT_STORED
 
 #: Of notices that are more than a note, by their prefix.
@@ -16,6 +17,7 @@ _REMEDIES = {
         "for its pod priorityClassName: system-node-critical and a CPU request of 250m or more;"
         " for the unit CPUWeight=1000, as in systemd/nri-policy.service"
     ),
+    NOT_PINNED: "see the check cluster; without settings in the cluster, --config-namespace=",
     NOT_STORED: "free space on the disk of the state folder, or make it writable",
 }
 
