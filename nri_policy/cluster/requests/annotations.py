@@ -180,6 +180,22 @@ def is_together(template: Template | Pod) -> bool:
     )
 
 
+def check_owner(annotations: Mapping[str, str], path: str) -> None:
+    """Refuse annotations of an owner of pods that would be ignored in silence.
+
+    These are requests, which count in pod templates alone, and misspelt names of those of other
+    projects. *path* is that of the annotations. Raises DocumentError.
+    """
+    for key in annotations:
+        if key.startswith((KUEUE, OURS)):
+            text = "it counts only in the metadata of the pod template"
+            raise DocumentError(join(path, key), text)
+        domain, _, name = key.rpartition("/")
+        known = [each.rpartition("/")[2] for each in _EXCLUSIVE if each.startswith(f"{domain}/")]
+        if name not in known and (hint := did_you_mean(name, known)):
+            raise DocumentError(join(path, key), f"no such annotation{hint}")
+
+
 def is_movable(annotations: Mapping[str, str], labels: Mapping[str, str]) -> bool:
     """Return whether a pod's owner allows a plan to move it."""
     return {**labels, **annotations}.get(MOVABLE) in TRUE

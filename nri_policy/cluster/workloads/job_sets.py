@@ -22,6 +22,7 @@ from nri_policy.cluster.requests.annotations import (
     JOBSET_EXCLUSIVE,
     LWS_EXCLUSIVE,
     LWS_SUBGROUP_EXCLUSIVE,
+    check_owner,
 )
 from nri_policy.cluster.requests.group import PlacementGroup, PlacementRequest, PodSet
 from nri_policy.cluster.workloads.membership import LEADER, LEADER_EXCLUDED, WORKERS, sub_group
@@ -90,7 +91,9 @@ def read_job_set(value: object, path: str) -> list[PlacementGroup]:
     for number, each in enumerate(given.spec.replicated_jobs):
         place = join(join(path, "spec.replicatedJobs"), number)
         own = each.template.metadata or _Metadata()
-        own_level = (own.annotations or {}).get(JOBSET_EXCLUSIVE, level)
+        annotations = own.annotations or {}
+        check_owner(annotations, join(place, "template.metadata.annotations"))
+        own_level = annotations.get(JOBSET_EXCLUSIVE, level)
         job, many = each.template.spec, each.replicas
         count = count_parallel(job) * (1 if own_level else many)
         template = join(place, "template.spec.template")

@@ -40,6 +40,7 @@ from nri_policy.cluster.requests.annotations import (
     POD_GROUP,
     POD_GROUP_TOTAL,
     POD_SET,
+    check_owner,
     read_size,
     request_of,
 )
@@ -80,6 +81,14 @@ Object = dict[str, Any]
 class _Workload(Struct):
     metadata: ObjectIdentity
     spec: TemplatedSpec
+
+
+class _OwnMetadata(Struct, frozen=True):
+    annotations: dict[str, str] | None = None
+
+
+class _Owner(Struct):
+    metadata: _OwnMetadata = _OwnMetadata()
 
 
 class _Template(Struct):
@@ -175,6 +184,8 @@ def _groups_of(value: Object, runtimes: Runtimes, path: str) -> list[PlacementGr
         return []
     if kind == placement.KIND:
         return [_placement_group(value, path)]
+    own = convert(value, _Owner, path).metadata.annotations or {}
+    check_owner(own, join(path, "metadata.annotations"))
     if kind == TRAIN_JOB:
         kind, value = "JobSet", job_set_of(value, runtimes, path)
     if kind == "JobSet":

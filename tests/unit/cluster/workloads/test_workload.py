@@ -47,6 +47,58 @@ def test_a_job_set_is_one_group_with_a_pod_set_for_each_job() -> None:
     assert group.pod_sets[1].request.required == "rack"
 
 
+TEMPLATE_ALONE = "it counts only in the metadata of the pod template"
+JOBSET = "alpha.jobset.sigs.k8s.io"
+
+
+@pytest.mark.parametrize(
+    ("owner", "job", "problem"),
+    [
+        (
+            {"kueue.x-k8s.io/podset-required-topology": "example.com/rack"},
+            {},
+            (f"metadata.annotations.kueue.x-k8s.io/podset-required-topology: {TEMPLATE_ALONE}"),
+        ),
+        (
+            {},
+            {"placement.nri/spread-over": "example.com/rack"},
+            (
+                "spec.replicatedJobs[0].template.metadata.annotations.placement.nri/spread-over:"
+                f" {TEMPLATE_ALONE}"
+            ),
+        ),
+        (
+            {f"{JOBSET}/exclusive-topolgy": "example.com/rack"},
+            {},
+            (
+                f"metadata.annotations.{JOBSET}/exclusive-topolgy: no such annotation;"
+                " did you mean 'exclusive-topology'?"
+            ),
+        ),
+        (
+            {f"{JOBSET}/exclusive-topology": "example.com/rack", f"{JOBSET}/node-selector": "a"},
+            {"kueue.x-k8s.io/queue-name": "q"},
+            "",
+        ),
+    ],
+)
+def test_annotations_of_an_owner_that_would_be_ignored_are_refused(
+    owner: Any, job: Any, problem: str
+) -> None:
+    made = {"spec": {"template": template()}, "metadata": {"annotations": job}}
+    job_set = {
+        "kind": "JobSet",
+        "metadata": {"name": "set", "annotations": owner},
+        "spec": {"replicatedJobs": [{"name": "a", "template": made}]},
+    }
+    if not problem:
+        assert read_groups([job_set])
+        return
+    with pytest.raises(DocumentError) as raised:
+        read_groups([job_set])
+    assert str(raised.value) == problem
+
+
 def test_a_leader_worker_set_is_a_group_for_each_replica() -> None:
     def made(**of: Any) -> list[PlacementGroup]:
         of = {"size": 4, "workerTemplate": template(), **of}
