@@ -18,7 +18,7 @@ from nri_policy.cluster.zones.zone import NodeZones
 
 
 class ClusterView(Struct, frozen=True):
-    """What there is now; it changes with the cluster, and nobody can change it here."""
+    """The present nodes and reports; read only, it changes with the cluster."""
 
     nodes: Mapping[str, ClusterNode] = {}
     zones: Mapping[str, NodeZones] = {}  # by node

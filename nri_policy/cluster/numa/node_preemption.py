@@ -1,4 +1,4 @@
-"""Whom a pod may evict from a node so that its zones take it: the extender's preempt verb.
+"""The pods that one may evict from a node to fit its zones: the extender's preempt verb.
 
 kube-scheduler knows no zones: it evicts pods whose leaving makes room on the node, but maybe in no
 zone. Rules are in spec cluster.md §8. What a pod leaves is free in its zone where that is known,

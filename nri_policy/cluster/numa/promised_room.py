@@ -9,7 +9,7 @@ beyond what its bound pods use:
 | the places of a group on a node | the group's pods are bound there |
 | what a pod asks for that was let through, on each node | it is bound, deleted or asks again |
 
-Whole nodes count, whatever their zones. Nobody knows to which node kube-scheduler sends a pod that
+Whole nodes count, whatever their zones. It is unknown to which node kube-scheduler sends a pod that
 was let through, so that it counts on all that have empty places, for CHOSEN_SECONDS at most. Pods
 that were let through before a group had its places may still take them: it waits for these pods.
 It does no I/O; the clock is the caller's.
@@ -123,7 +123,7 @@ class PromisedRoom:
         names: Iterable[str],
         leaving: Mapping[str, Sequence[Pod]] = MappingProxyType({}),
     ) -> dict[str, str]:
-        """Return which of the nodes a pod would fit only where room is promised, and to whom.
+        """Return which of the nodes a pod would fit only where room is promised, with its owner.
 
         By node, pods that are *leaving* use nothing any more.
         """
@@ -255,10 +255,10 @@ class PromisedRoom:
             left = total - used.get(resource, 0) - taken.get(resource, 0) - promised
             if amount and promised and left < amount:
                 most, *others = sorted(groups, key=lambda key: (-groups[key].get(resource, 0), key))
-                whom = f"placement group {'/'.join(most)}"
+                owner = f"placement group {'/'.join(most)}"
                 if others:
-                    whom += f" and {len(others)} more"
-                return f"{_share(resource, promised, total)} promised to {whom}"
+                    owner += f" and {len(others)} more"
+                return f"{_share(resource, promised, total)} promised to {owner}"
         return ""
 
 

@@ -11,15 +11,15 @@ away twice. It does no I/O; the clock is the caller's.
 | when a place is kept for a pod that is to come (`keep`) | that pod asks, or is bound; taken back; MOST_SECONDS at the latest |
 | and then, once it is bound | the node's report counts the pod (`reported_pods`); where it does not say, a report that comes REPORT_SECONDS later; MOST_SECONDS at the latest, unless the report lists its pods: then it is known to be missing |
 
-A pod that runs counts as reported where the report does not list its pods: nobody can tell.
+A pod that runs counts as reported where the report does not list its pods.
 
 It is taken off the zone that our binding named, else off the zone that has most: whichever one the
 node chooses, no other would leave less for the next container. Zones keep no more than their parent
 zone has left: shared amounts of pods lie in no child zone. A report that lists its pods is of our
 daemon, whose zones lack the CPUs that other pods share as well, so that these are promised, too:
-off the zone that our binding named, else off what the whole node has left, for nobody knows where
-the pod takes them. A pod is sent where it has room: in a full zone it would get CPUs of another
-one, which are promised to others.
+off the zone that our binding named, else, since the pod's zone is unknown, off what the whole node
+has left. A pod is sent where it has room: in a full zone it would get CPUs of another one, which
+are promised to others.
 """  # noqa: E501 - a table
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Pods and pod templates: what they request, where they may run, whom they belong to.
+"""Pods and pod templates: their requests, the nodes where they may run, their owners.
 
 Requests default to limits, as the API server has it. A pod's effective request (cluster.md §4.3) is
 

@@ -35,7 +35,7 @@ class GroupRow(Struct, frozen=True, rename="camel"):
 
 
 def group_rows(groups: Iterable[PlacementGroup], pods: Iterable[Pod]) -> list[GroupRow]:
-    """Return a row for each group: those in need first, who waits in the order of the queue."""
+    """Return a row for each group: those in need first, then by the order of the queue."""
     running: Counter[tuple[str, str | None]] = Counter()
     for pod in pods:
         if pod.phase == "Running":

@@ -188,7 +188,7 @@ def _find_units(group: PlacementGroup) -> Sequence[Unit]:
             continue
         _check_leader_group(key.removeprefix("group "), members)
         first, second = members
-        if not first.count or not second.count:  # nobody leads, or is led
+        if not first.count or not second.count:  # no leader, or no workers
             out += [Unit(workers=first), Unit(workers=second)]
             continue
         leader, workers = (second, first) if second.count <= first.count else (first, second)

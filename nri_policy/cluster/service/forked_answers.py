@@ -85,7 +85,7 @@ def _answer(answer: Callable[[], bytes], writing: int) -> NoReturn:
             found = _DONE + answer()
         except BadRequestError as error:
             found = _REFUSED + str(error).encode()
-        except Exception:  # noqa: BLE001 - it is logged by who asks, with this text
+        except Exception:  # noqa: BLE001 - the caller logs it with this text
             found = _FAILED + traceback.format_exc().encode(errors="replace")
         with os.fdopen(writing, "wb") as pipe:
             pipe.write(found)

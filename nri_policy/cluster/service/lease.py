@@ -2,8 +2,8 @@
 
 Owns what is known of the Lease and until when we may act on it. A replica takes the Lease when its
 holder has let it go, or has not renewed it for as long as it lasts by our own clock: the clocks of
-other machines are never compared. A holder that cannot renew it stops to lead while nobody else may
-begin yet: `leading` is a matter of time, not of news.
+other machines are never compared. A holder that cannot renew it stops leading before another
+replica may begin: `leading` depends on time, not on events.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ Object = dict[str, Any]
 
 
 class LeaseName(Struct, frozen=True):
-    """The Lease that replicas compete for, and who we are."""
+    """The Lease that replicas compete for, and our identity."""
 
     namespace: str
     name: str
@@ -69,13 +69,13 @@ class Lease:
             try:
                 await self.take()
             except APIError as error:
-                if error.code != CONFLICT:  # somebody else was faster: next time we see who
+                if error.code != CONFLICT:  # another replica was faster
                     self._problem = f"the lease cannot be renewed: {error}"
                     log.warning("lease-not-renewed", extra={"reason": str(error)})
             await self._clock.sleep(RETRY)
 
     async def take(self) -> None:
-        """Take the Lease, or renew it, unless somebody else has it; raises APIError."""
+        """Take the Lease, or renew it, unless another replica has it; raises APIError."""
         began, led = self._clock.now(), self.leading
         try:
             found = await self._client.get(LEASES, self._name.name, namespace=self._name.namespace)
@@ -109,7 +109,7 @@ class Lease:
                 await self._write(found, {"holderIdentity": ""})
 
     def _is_free(self, found: Object) -> bool:
-        """Whether the Lease is ours, or nobody's."""
+        """Whether the Lease is ours, or free."""
         spec, revision = found.get("spec") or {}, found["metadata"]["resourceVersion"]
         if revision != self._seen:
             self._seen, self._seen_at = revision, self._clock.now()
@@ -122,7 +122,7 @@ class Lease:
         return self._clock.now() >= self._seen_at + lasts
 
     async def _write(self, found: Object, spec: Object) -> None:
-        """Write the Lease, unless somebody else did since it was *found*."""
+        """Write the Lease, unless another replica did since it was *found*."""
         patch = {
             "metadata": {"resourceVersion": found["metadata"]["resourceVersion"]},
             "spec": spec,

@@ -1,8 +1,8 @@
 """The extender's HTTP server: starlette and uvicorn, and what a client may cost.
 
 A connection is kept for the next request; an answer goes out in one write, without Nagle's
-algorithm in its way. A body has MAX_BODY bytes and BODY_SECONDS. Where clients' certificates are
-asked for, only who shows one may ask the verbs; probes and metrics are for all. Without TLS it
+algorithm in its way. A body has MAX_BODY bytes and BODY_SECONDS. If clients need
+certificates, requests of verbs without one are refused; probes and metrics are open. Without TLS it
 listens on the loopback interface alone.
 """
 
@@ -41,7 +41,7 @@ Verb = Callable[[bytes], Awaitable[bytes]]
 
 
 class Listen(Struct, frozen=True, kw_only=True):
-    """Where to listen, and as whom."""
+    """Where to listen, and with which certificate."""
 
     host: str = "127.0.0.1"
     port: int = 8443

@@ -1,4 +1,4 @@
-"""What the service follows, and who is told of it: the extender, the controller, the settings."""
+"""What the service follows, and which parts get it: the extender, the controller, the settings."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ class _Identified(Struct):
     metadata: ObjectMeta
 
 
-def sources(  # noqa: PLR0913, PLR0917 - who is told
+def sources(  # noqa: PLR0913, PLR0917 - the receivers
     settings: LiveSettings,
     cluster: Cluster,
     zones: LiveZones,

@@ -40,7 +40,7 @@ from nri_policy.kube.events import EVENTS, ClusterEvent, Subject, event_object
 log = logging.getLogger(__name__)
 
 AT_ONCE = 32  # writes
-IDLE = 1.0  # seconds after which it looks again without news: whether we lead, who has waited long
+IDLE = 1.0  # seconds between looks without events: at the Lease, and at groups that wait
 _SOURCE = {"component": "nri-policy-cluster"}  # of Events, by which restriction.yaml knows them
 _NORMAL = ("Placed", "Replaced", "Healthy", "Incomplete")  # reasons of Events
 _BACKOFF = partial(backoff, least=0.5, most=30.0)

@@ -105,9 +105,9 @@ class Simulation:
         self._ending: dict[Key, int] = {}  # the number of the event
         self._number = 0
         self._most = 0.0  # the largest share of a resource that was in use
-        self._peak: tuple[float, list[PlacementGroup]] | None = None  # when, and by whom
+        self._peak: tuple[float, list[PlacementGroup]] | None = None  # when, and the groups then
         self._changed: dict[Key, PlacementGroup | None] = {}  # as before the step; None: new
-        self._preempted: dict[Key, Key] = {}  # in the step, by whom
+        self._preempted: dict[Key, Key] = {}  # in the step, by the group that needs the room
         self._ended: dict[Key, State] = {}  # in the step, and what they were
         topology = engine.state.settings.topologies[0]
         self._recorder = Recorder(engine.state.nodes.values(), topology.levels)
