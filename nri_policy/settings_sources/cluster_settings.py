@@ -23,7 +23,12 @@ from nri_policy.foundation.backoff import backoff
 from nri_policy.foundation.clock import SYSTEM_CLOCK, Clock
 from nri_policy.foundation.wording import problem_of
 from nri_policy.settings import KIND, Problem, ReloadResult, Settings, SettingsError, from_spec
-from nri_policy.settings_sources.objects import PolicyObject, PolicyScope, PolicySelection, name_of
+from nri_policy.settings_sources.policy_objects import (
+    PolicyObject,
+    PolicyScope,
+    PolicySelection,
+    name_of,
+)
 
 log = logging.getLogger(__name__)
 

@@ -15,7 +15,7 @@ from nri_policy.kube.errors import APIError
 from nri_policy.kube.list_watch import list_and_watch
 from nri_policy.settings import API_VERSION, KIND
 from nri_policy.settings_sources.cluster_settings import ClusterError, NoKindError
-from nri_policy.settings_sources.objects import PolicyObject
+from nri_policy.settings_sources.policy_objects import PolicyObject
 
 LABEL = "config.nri/group"  # of a Node, names its group
 # The label in older versions of nri-plugins, which still read these if the first is missing.

@@ -16,7 +16,7 @@ from nri_policy.kube.client import Client
 from nri_policy.kube.connection import access
 from nri_policy.nrt.cluster_object import ClusterSink
 from nri_policy.settings_sources.kubernetes import Kubernetes
-from nri_policy.settings_sources.objects import PolicyObject
+from nri_policy.settings_sources.policy_objects import PolicyObject
 from tests.cluster.control_plane import ControlPlane
 from tests.cluster.installation import daemon_token
 from tests.support.exchanges import MERGE, NRT, SETTINGS

@@ -17,7 +17,7 @@ from nri_policy.settings_sources.cluster_settings import (
     ClusterSettingsSource,
     NoKindError,
 )
-from nri_policy.settings_sources.objects import PolicyObject
+from nri_policy.settings_sources.policy_objects import PolicyObject
 from nri_policy.settings_sources.settings_file import SettingsFile
 from tests.support import nodes
 

@@ -15,7 +15,7 @@ from nri_policy.kube.client import Client
 from nri_policy.kube.connection import access
 from nri_policy.settings_sources.cluster_settings import ClusterError
 from nri_policy.settings_sources.kubernetes import LABEL, Kubernetes
-from nri_policy.settings_sources.objects import PolicyObject
+from nri_policy.settings_sources.policy_objects import PolicyObject
 from tests.support.apiserver import CUT, GARBLED, NOT_HTTP, Answer, APIServer, Request
 
 OBJECTS = "/apis/config.nri/v1alpha1/namespaces/kube-system/topologyawarepolicies"

@@ -2,7 +2,12 @@ from __future__ import annotations
 
 import pytest
 
-from nri_policy.settings_sources.objects import PolicyObject, PolicyScope, PolicySelection, name_of
+from nri_policy.settings_sources.policy_objects import (
+    PolicyObject,
+    PolicyScope,
+    PolicySelection,
+    name_of,
+)
 
 NODE, GROUP, DEFAULT = (
     PolicyObject(name=name, generation=1, spec={}) for name in ("node.a", "group.g", "default")
