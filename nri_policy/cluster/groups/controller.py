@@ -109,7 +109,7 @@ class Controller:
         self.queue = self.placer.queue
         self._view = View(
             clock=clock,
-            engine=self.engine,
+            state=self.engine.state,
             members=self.members,
             groups=self.groups,
             placed_pods=self._placed_pods,
@@ -439,13 +439,16 @@ class Controller:
         self.groups.look_again(key, error.until)
 
     def _ask_each(self, writes: Iterator[Write]) -> Iterator[Write]:
-        """Yield *writes*, each of which is under way from then on."""
+        """Yield *writes*, each of which is under way from then on; promised places count."""
         for write in writes:
             if isinstance(write, PodWrite):
                 pod = pod_of(write)
                 self.members.update((pod.namespace, pod.name), write=write, unanswered=False)
             elif not isinstance(write, Notice):
                 key = (write.group.namespace, write.group.name)
+                if isinstance(write, WriteStatus) and write.promised:
+                    self.engine.state.set_group(write.group)
+                    self._placed_pods.recount(key, write.group)  # pods on failed hosts stay there
                 self.groups.update(key, write=write, unanswered=False)
             yield write
 

@@ -1,7 +1,7 @@
 """Attempts to place groups: those that wait, and what others have lost with a host.
 
 Owns the queue, the choice of victims of preemption, and counts of attempts. The result of an
-attempt is promised in the engine at once, and written.
+attempt is a status to write, whose places are promised: they count before another group is tried.
 """
 
 from __future__ import annotations
@@ -171,8 +171,7 @@ class GroupPlacer:
             self.statistics.count_placement(self.queue.seconds_waited(key, self._clock.now()))
             self.queue.remove(key)
             placed = with_status(seen.group, status)
-            self._engine.state.set_group(placed)
-            yield WriteStatus(placed, seen.revision)
+            yield WriteStatus(placed, seen.revision, promised=True)
             yield Notice(key, "Placed", status.message)
         else:
             leaving = False
@@ -211,8 +210,7 @@ class GroupPlacer:
                 hold=None,
             )
             grown = with_status(group, status)
-            self._engine.state.set_group(grown)
-            yield WriteStatus(grown, seen.revision)
+            yield WriteStatus(grown, seen.revision, promised=True)
             yield Notice(key, "Placed", "")
             return
         self.queue.note_refusal(key, hopeless=False)
@@ -269,10 +267,8 @@ class GroupPlacer:
             message = f"preempted by {group.namespace}/{group.name} of priority {group.priority}"
             seen = self._groups.object(key)
             lost = with_status(seen.group, GroupStatus(message=message, evicted="Preempted"))
-            self._engine.state.set_group(lost)
-            self._placed_pods.recount(key, lost)
             self.statistics.preemptions += 1
-            yield WriteStatus(lost, seen.revision)
+            yield WriteStatus(lost, seen.revision, promised=True)
             yield Notice(key, "Preempted", message)
         return True
 
@@ -294,10 +290,11 @@ class GroupPlacer:
 
     def move(
         self, seen: SeenGroup, unbound: Sequence[UnboundPod], condition: Condition
-    ) -> Iterator[Write]:
+    ) -> Generator[Write, None, bool]:
         """Give pods that kube-scheduler does not bind other places, on other hosts; the rest stays.
 
-        Only pods with a controller move. Without room elsewhere, nothing changes.
+        Only pods with a controller move. Without room elsewhere, nothing changes. Return whether
+        the group gets another status.
         """
         group = seen.group
         key = (group.namespace, group.name)
@@ -305,7 +302,7 @@ class GroupPlacer:
             each.pod.name for each in unbound if any(own.controller for own in each.pod.owners)
         }
         if not names or self._changes.under_way(key):
-            return
+            return False
         members = [each for each in self._members.live(key) if GROUP_LABEL in each.pod.annotations]
         pods: dict[str, list[Pod]] = {}
         for name, each in zip(
@@ -315,7 +312,7 @@ class GroupPlacer:
         status = group.status
         kept, more, hosts = without_pods(status.assignments, pods, names, self._engine.state.nodes)
         if not more:
-            return
+            return False
         given_back = status.given_back + more.total()
         lost = replace(status, assignments=kept, given_back=given_back, unhealthy_nodes=[])
         nodes = {one.name for host in hosts for one in self._engine.state.view.on_host(host)}
@@ -323,23 +320,26 @@ class GroupPlacer:
         try:
             found = self._engine.place(with_status(group, lost), more=more, most=most)
         except DocumentError:
-            return
+            return False
         places, before = hosts_of(with_status(group, found)), hosts_of(with_status(group, lost))
         if found.assignments and not any(places[host] > before[host] for host in hosts):
             self.statistics.replacements += 1
             status = replace(status, assignments=found.assignments, conditions=[condition])
             moved = with_status(group, status)
-            self._engine.state.set_group(moved)
-            self._placed_pods.recount(key, moved)
-            yield WriteStatus(moved, seen.revision)
+            yield WriteStatus(moved, seen.revision, promised=True)
             yield Notice(key, "Replaced", condition.message)
+            return True
+        return False
 
-    def replace(self, seen: SeenGroup, unhealthy: list[str]) -> Iterator[Write]:
-        """Try to place anew what failed hosts had of a group; the rest stays."""
+    def replace(self, seen: SeenGroup, unhealthy: list[str]) -> Generator[Write, None, bool]:
+        """Try to place anew what failed hosts had of a group; the rest stays.
+
+        Return whether the group gets another status.
+        """
         group = seen.group
         key = (group.namespace, group.name)
         if self._changes.under_way(key):
-            return  # a pod may be on its way to a place that the group would not have any more
+            return False  # a pod may be on its way to a place that the group would no longer have
         degraded = replace(group.status, state="Degraded", unhealthy_nodes=unhealthy, conditions=[])
         if key not in self.queue:
             self.enqueue(group, self._clock.now())
@@ -366,13 +366,12 @@ class GroupPlacer:
             status = replace(degraded, message=message, conditions=found.conditions)
             status = self._with_hold(key, status)
             reason = "Degraded"
-        if status != group.status and not self._groups[key].is_busy(self._clock.now()):
-            changed = with_status(group, status)
-            self._engine.state.set_group(changed)
-            self._placed_pods.recount(key, changed)  # pods on failed hosts stay until they are gone
-            yield WriteStatus(changed, seen.revision)
-            text = f"failed: {', '.join(unhealthy)}"
-            text += f"; {problem}" if problem else ""
-            news = self._groups.say(key, text if reason == "Degraded" else "")
-            if news or reason != "Degraded":
-                yield Notice(key, reason, text)
+        if status == group.status or self._groups[key].is_busy(self._clock.now()):
+            return False
+        yield WriteStatus(with_status(group, status), seen.revision, promised=True)
+        text = f"failed: {', '.join(unhealthy)}"
+        text += f"; {problem}" if problem else ""
+        news = self._groups.say(key, text if reason == "Degraded" else "")
+        if news or reason != "Degraded":
+            yield Notice(key, reason, text)
+        return True

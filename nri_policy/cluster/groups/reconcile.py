@@ -13,8 +13,8 @@ from math import inf
 from msgspec import Struct
 from msgspec.structs import replace
 
-from nri_policy.cluster.engine.engine import Engine
 from nri_policy.cluster.engine.search.pod_set_order import order_in
+from nri_policy.cluster.engine.state.cluster_state import ClusterState
 from nri_policy.cluster.engine.unit_capacity import is_overbooked
 from nri_policy.cluster.groups.assembly import (
     Incomplete,
@@ -61,7 +61,7 @@ class View(Struct, frozen=True):
     """What the writes of a group follow from."""
 
     clock: Clock
-    engine: Engine
+    state: ClusterState
     members: Members
     groups: GroupTable
     placed_pods: PlacedPods
@@ -110,7 +110,7 @@ def _create(view: View, key: Key, members: list[Member]) -> Iterator[Write]:
     try:
         check_gated(members, view.changes.gate)
         spared, led = view.members.count_spared(key), view.members.led(key)
-        group = assemble_group(key, members, view.engine.state.levels, spared, led)
+        group = assemble_group(key, members, view.state.levels, spared, led)
     except (Incomplete, DocumentError) as problem:
         if isinstance(problem, Incomplete) and view.members.is_ending(key):
             return
@@ -163,11 +163,11 @@ def _fit_to_pods(view: View, seen: SeenGroup, members: list[Member]) -> Placemen
     key = (group.namespace, group.name)
     spared = view.members.count_spared(key)
     try:
-        check_members(group, members, view.engine.state.levels, spared)
+        check_members(group, members, view.state.levels, spared)
     except (Incomplete, DocumentError):
         if seen.owners or not (members and group.made):
             raise
-        found = assemble_group(key, members, view.engine.state.levels, spared)
+        found = assemble_group(key, members, view.state.levels, spared)
         return replace(group, pod_sets=found.pod_sets, together=found.together)
     return group
 
@@ -202,7 +202,7 @@ def _resize(view: View, seen: SeenGroup, members: list[Member]) -> PlacementGrou
         check_complete(key, members, view.members.count_spared(key))
     except (Incomplete, DocumentError):
         return None
-    counts = Counter(pod_set_names(members, view.engine.state.levels, seen.group.pod_sets))
+    counts = Counter(pod_set_names(members, view.state.levels, seen.group.pod_sets))
     pod_sets = tuple(replace(each, count=counts.pop(each.name, 0)) for each in seen.group.pod_sets)
     return (
         None
@@ -228,22 +228,32 @@ def _keep(view: View, seen: SeenGroup, members: list[Member]) -> Iterator[Write]
         return
     unhealthy = _unhealthy(view, group)
     yield from view.changes.fail_lost(group, members, unhealthy)
+    moved = False  # whether it has other places soon
     if unhealthy and (key not in view.placer.queue or unhealthy != group.status.unhealthy_nodes):
-        yield from view.placer.replace(seen, unhealthy)
+        moved = yield from view.placer.replace(seen, unhealthy)
     elif not unhealthy:
-        lacking = view.placed_pods.missing_places(key, group, owned=bool(seen.owners))
-        if lacking:
-            yield from _grow(view, seen, members, lacking)
-        else:
-            view.placer.queue.remove(key)
-        if not view.groups[key].is_busy(view.clock.now()):
-            conditions = yield from _move_unbound(view, seen, members)
-            yield from _run(view, seen, lacking, conditions)
-    if view.engine.state.groups[key] is group:  # else it has other places soon
+        moved = yield from _keep_healthy(view, seen, members)
+    if not moved:
         if _is_any_gated(view, members) and view.is_contested(key):
             view.groups.look_again(key, view.clock.now())  # in the next step: pods have news
         else:
             yield from view.changes.open(group, _members_to_serve(view, seen), unhealthy)
+
+
+def _keep_healthy(
+    view: View, seen: SeenGroup, members: list[Member]
+) -> Generator[Write, None, bool]:
+    """Yield the next writes of a group on healthy hosts; return whether pods get other places."""
+    key = (seen.group.namespace, seen.group.name)
+    lacking = view.placed_pods.missing_places(key, seen.group, owned=bool(seen.owners))
+    if not lacking:
+        view.placer.queue.remove(key)
+    elif (yield from _grow(view, seen, members, lacking)):
+        return False
+    moved, conditions = yield from _move_unbound(view, seen, members)
+    if not moved:
+        yield from _run(view, seen, lacking, conditions)
+    return moved
 
 
 def _empty(view: View, seen: SeenGroup, members: Collection[Member]) -> Iterator[Write]:
@@ -263,15 +273,16 @@ def _is_crowded_out(view: View, group: PlacementGroup, members: Collection[Membe
         return False
     if view.changes.under_way(key) or view.is_contested(key):
         return False
-    return is_overbooked(view.engine.state, group)
+    return is_overbooked(view.state, group)
 
 
 def _grow(
     view: View, seen: SeenGroup, members: list[Member], lacking: dict[str, int]
-) -> Iterator[Write]:
+) -> Generator[Write, None, bool]:
     """Queue a group for more places, after its `spec` has the new number of pods.
 
     Its status says before that there are fewer: at no time do the two contradict each other.
+    Return whether one of them is to be written first.
     """
     group = seen.group
     places = places_by_pod_set(group)
@@ -282,11 +293,13 @@ def _grow(
     missing = sum(each.count for each in pod_sets) - places.total()
     if pod_sets == group.pod_sets:
         _put(view, (group.namespace, group.name), group, members)
-    elif group.status.given_back < missing:
+        return False
+    if group.status.given_back < missing:
         status = replace(group.status, given_back=missing)
         yield WriteStatus(with_status(group, status), seen.revision)
     else:
         yield WriteSpec(replace(group, pod_sets=pod_sets), seen.revision, resized=True)
+    return True
 
 
 def _unhealthy(view: View, group: PlacementGroup) -> list[str]:
@@ -296,7 +309,7 @@ def _unhealthy(view: View, group: PlacementGroup) -> list[str]:
     tolerations = [
         (*each.template.spec.tolerations, *(topology.tolerations if topology else ()))
         for each in group.pod_sets
-        for topology in [view.engine.state.topology_of(each)]
+        for topology in [view.state.topology_of(each)]
     ]
     known = group.status.unhealthy_nodes
     unhealthy, again = view.failures.failed_hosts(hosts, tolerations, busy, known)
@@ -307,14 +320,14 @@ def _unhealthy(view: View, group: PlacementGroup) -> list[str]:
 
 def _move_unbound(
     view: View, seen: SeenGroup, members: Sequence[Member]
-) -> Generator[Write, None, list[Condition]]:
-    """Move pods that kube-scheduler does not bind; return the conditions to report."""
+) -> Generator[Write, None, tuple[bool, list[Condition]]]:
+    """Move pods that kube-scheduler does not bind; return whether, and conditions to report."""
     key = (seen.group.namespace, seen.group.name)
     unbound, again = find_overdue(view.members.records(members), view.clock.now())
     if again < inf:
         view.groups.look_again(key, again)
     if not unbound:
-        return []
+        return False, []
     for each in unbound:
         pod = (key[0], each.pod.name)
         if view.members.say(pod, each.words):
@@ -323,8 +336,8 @@ def _move_unbound(
     pods = f"{len(unbound)} of {counted(len(members), 'pod')} not bound"
     text = f"{pods}: {first.pod.name}: {first.words}"
     condition = Condition(type=NOT_BOUND, reason="Unschedulable", message=text)
-    yield from view.placer.move(seen, unbound, condition)
-    return [condition]
+    moved = yield from view.placer.move(seen, unbound, condition)
+    return moved, [condition]
 
 
 def _run(
@@ -347,7 +360,7 @@ def _run(
         hold=group.status.hold if lacking else None,
         conditions=conditions,
     )
-    if status != group.status and not view.groups[key].is_busy(view.clock.now()):
+    if status != group.status:
         yield WriteStatus(with_status(group, status), seen.revision)
         if group.status.unhealthy_nodes:
             yield Notice(key, "Healthy", "")
@@ -366,7 +379,7 @@ def _message(view: View, group: PlacementGroup, lacking: dict[str, int]) -> str:
 
 def _unjudged(view: View, key: Key) -> str:
     """Return what of a group's pods only kube-scheduler can judge, which may keep them."""
-    levels = view.engine.state.levels
+    levels = view.state.levels
     every = [
         (*each.pod.constraints, *each.pod.own.names(levels)) for each in view.members.live(key)
     ]
@@ -395,7 +408,7 @@ def _members_to_serve(view: View, seen: SeenGroup) -> list[Member]:
 
 def _lost_label(view: View, group: PlacementGroup) -> str:
     """Return which of a group's hosts have lost a label: nothing more goes there."""
-    topologies = [view.engine.state.topology_of(each) for each in group.pod_sets]
+    topologies = [view.state.topology_of(each) for each in group.pod_sets]
     levels = {level for each in topologies if each is not None for level in each.levels}
     missing = view.failures.missing_label(hosts_of(group), levels)
     return "" if missing is None else f"{missing[0]} has no label {missing[1]} any more"

@@ -76,6 +76,7 @@ class WriteStatus(Struct, frozen=True):
 
     group: PlacementGroup
     revision: str
+    promised: bool = False  # whether its places count from now on, not once they are seen
 
     @property
     def key(self) -> Key:
