@@ -1,8 +1,8 @@
 """The engine of the cluster side: where groups would go in a cluster as it is.
 
-A decision changes nothing: who carries it out tells the state by the event of the group that has
-its assignments. Groups are placed by what hosts have in all. If hosts would refuse pods there, they
-are placed again within the limits of hosts.
+A decision changes nothing: the caller carries it out, and the state takes in the group with its
+assignments. Groups are placed by the free amounts of whole hosts. If hosts would refuse pods there,
+the engine places the group again within the limits of hosts.
 """
 
 from __future__ import annotations

@@ -37,7 +37,7 @@ def victims(engine: Engine, group: PlacementGroup) -> list[PlacementGroup] | Non
 
 
 def lower_groups(engine: Engine, priority: int) -> list[Key]:
-    """Return the groups that have places and less than *priority*; who leaves first is first."""
+    """Return placed groups of less than *priority*, in the order in which they would leave."""
     placed = [
         each
         for each in engine.state.groups.values()

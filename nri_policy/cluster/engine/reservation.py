@@ -47,7 +47,7 @@ from nri_policy.cluster.requests.request import (
 )
 from nri_policy.foundation.wording import counted
 
-MAX_HELD = 1000  # requests on hosts of which it is remembered whether they hold them
+MAX_HELD = 1000  # answers that are kept: whether hosts hold a request
 
 _NONE: Mapping[str, int] = MappingProxyType({})
 _BESIDE = "fits nowhere beside what stays"

@@ -67,7 +67,7 @@ class UnitCapacity:
         return 0 if leaf is None else self._rows.thousandths((leaf,), self._pod)
 
     def free_below(self, domain: int) -> int:
-        """Return what `free` does, in all for the hosts of a domain."""
+        """Return the sum of `free` over the hosts of a domain."""
         below = self.tree.shape.domains.leaves_below(domain)
         if self._rows is self.tree.rows and self.tree.shape.by_host:
             return self._rows.thousandths(below, self._pod)

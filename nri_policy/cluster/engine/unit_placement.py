@@ -74,7 +74,7 @@ class UnitPlacement(Struct, frozen=True):
     failures: Mapping[str, int] = MappingProxyType({})  # recent ones of the group's pods, by node
     limits: Limits = MappingProxyType({})  # of hosts, for new pods
     within: Path = ()  # the domain for all pods, if there is one
-    near_level: int = -1  # the level of whose domains those that others are in come first
+    near_level: int = -1  # domains of this level with other pods of the group are tried first
 
     @property
     def placed(self) -> Counter[str]:
@@ -310,7 +310,7 @@ def tree_of(state: ClusterState, unit: Unit) -> Tree:
 
 
 def unknown_level_of(state: ClusterState, level: str, topology: Topology) -> str:
-    """Return that a topology has no such level, and which topologies have it."""
+    """Say that a topology lacks a level, and name the topologies with this level."""
     others = [each.name for each in state.settings.topologies if level in each.every_level]
     return unknown_level(level, topology, state.view, others)
 

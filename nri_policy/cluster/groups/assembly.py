@@ -157,7 +157,7 @@ def owner_names(members: Iterable[Member]) -> list[str]:
 def check_complete(key: Key, members: Sequence[Member], spared: int) -> int:
     """Raise Incomplete where *members* are missing, DocumentError where they are too many.
 
-    *spared* pods are not created again, so they are not missing. Return the number of pods
+    *spared* pods are never created again: they do not count as missing. Return the number of pods
     that are created once their leader is bound.
     """
     sizes = {each.membership.size for each in members}

@@ -1,7 +1,7 @@
-"""Refusals that still hold: nothing freed since has room for even one pod of the request.
+"""Refusals that still hold: no host that was released since then has room for one more pod.
 
-Known are groups of one pod set whose places depend on free amounts alone. The engine decides these
-exactly, so that less free room never helps them, and where fewer pods do not fit, more do not.
+This covers groups of one pod set whose places depend on free amounts alone. For these the engine is
+exact: less free room never helps, and if few pods do not fit, more pods do not fit either.
 """
 
 from __future__ import annotations
@@ -61,7 +61,7 @@ class KnownRefusals:
         self._asked.pop(key, None)
 
     def clear(self) -> None:
-        """Forget all refusals: what hosts have in all changed, or what their zones have left."""
+        """Forget all refusals: hosts have other capacities, or their zones other free amounts."""
         self._asked.clear()
         self._refused.clear()
         self._holding.clear()
@@ -102,7 +102,7 @@ class KnownRefusals:
         return holds
 
     def _has_room(self, unit: Unit, hosts: Collection[str], aside: Collection[str]) -> bool:
-        """Whether one of *hosts* has room for a pod, by its amounts in all."""
+        """Whether one of *hosts* has enough free for a pod, without regard to zones."""
         tree, kind = tree_of(self._state, unit), self._state.kind_of(unit.workers)
         for host in hosts:
             leaf = None if host in aside else tree.leaf_of(host)

@@ -282,7 +282,7 @@ def _grow(
     """Queue a group for more places, after its `spec` has the new number of pods.
 
     Its status says before that there are fewer: at no time do the two contradict each other.
-    Return whether one of them is to be written first.
+    Return whether a write has to come before that.
     """
     group = seen.group
     places = places_by_pod_set(group)

@@ -1,4 +1,4 @@
-"""The records of one placement group and one pod: all that is known beside the engine's promises.
+"""The records of one placement group and one pod; the engine has the places in use.
 
 `table` alone replaces the records of groups, `members` those of pods.
 """
@@ -61,7 +61,7 @@ class QueuePlace(Struct, frozen=True):
     refused: bool = False
     hopeless: bool = False
     barred: bool = False  # no hosts could hold this group
-    final: bool = False  # nothing helps that becomes free
+    final: bool = False  # free room does not help
 
 
 class Reservation(Struct, frozen=True):
@@ -69,26 +69,26 @@ class Reservation(Struct, frozen=True):
 
     hosts: tuple[str, ...]
     since: float
-    progress: float  # when something there had ended last, or more of its pods fitted
-    fitting: int = 0  # of its pods, at most until now
-    occupants: Occupants | None = None  # None until it is first looked at
+    progress: float  # last time that a pod there ended, or more of its pods fitted
+    fitting: int = 0  # most of its pods that fitted until now
+    occupants: Occupants | None = None  # None until the first check
 
 
 class Group(Struct, frozen=True, kw_only=True):
-    """The record of one group; the default is a group of which nothing is known."""
+    """The record of one group; the default is an unknown group."""
 
-    revision: str = ""  # the latest from the watch, also of an object that cannot be read
-    seen: SeenGroup | None = None  # the latest object that could be read
+    revision: str = ""  # the latest from the watch, even if the object is malformed
+    seen: SeenGroup | None = None  # the latest well-formed object
     write: GroupWrite | None = None  # sent, until the watch shows its outcome
-    unanswered: bool = False  # the answer to it was lost: it is sent again
+    unanswered: bool = False  # no answer arrived: the write is sent again
     back_off: BackOff = NO_FAILURE  # of its writes
     error: BackOff = NO_FAILURE  # internal errors while it was handled
-    look_at: float = inf  # when to look at it again without news
+    look_at: float = inf  # when to reconcile it again without an event
     problem: str = ""  # what it lacks, as the last Event says
-    place: QueuePlace | None = None  # None: it does not wait
+    place: QueuePlace | None = None  # None: it is not in the queue
     reservation: Reservation | None = None
     more: Mapping[str, int] = NONE  # pods that it lacks beside its places, by pod set
-    counts_others: bool = False  # it was refused by a rule about where other groups are
+    counts_others: bool = False  # a rule about places of other groups refused it
 
     def pauses(self, now: float) -> bool:
         """Whether no write is to be sent yet, because the latest ones failed."""
@@ -110,15 +110,17 @@ class Group(Struct, frozen=True, kw_only=True):
 
 
 class PodState(Struct, frozen=True, gc=False, kw_only=True):
-    """What is under way for a pod, or wrong with it; the default, one for all, is nothing."""
+    """Pending changes of a pod, and its problems; most pods share the default."""
 
     write: PodWrite | None = None  # sent, until the watch shows another revision
-    unanswered: bool = False  # the answer to it was lost: it is sent again
+    unanswered: bool = False  # no answer arrived: the write is sent again
     back_off: BackOff = NO_FAILURE  # of its writes
-    ended: str = ""  # why it has to go, as the last Event says
+    ended: str = ""  # reason of its removal in the last Event
     problem: str = ""  # what is wrong with it, as the last Event says
-    unbound: tuple[float, str] | None = None  # since when kube-scheduler has no room, and its words
-    elsewhere: bool = False  # it is bound where its group has no place
+    unbound: tuple[float, str] | None = (
+        None  # since when kube-scheduler finds no node, and its message
+    )
+    elsewhere: bool = False  # it is bound outside the places of its group
 
     def may_change(self, now: float) -> bool:
         """Whether a write may be sent: none is pending, and none has just failed."""
@@ -129,10 +131,10 @@ IDLE = PodState()
 
 
 class PodRecord(Struct, frozen=True, gc=False):
-    """The record of one pod, of a group or of none."""
+    """The record of one pod, in a group or not."""
 
     pod: Pod
-    member: Member | None  # of its group; None: it has none, or is no pod of one yet
+    member: Member | None  # of its group, if it has one
     state: PodState = IDLE
 
     def check(self) -> None:

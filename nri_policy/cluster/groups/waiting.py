@@ -269,7 +269,7 @@ class WaitingGroups:
     def count_by_zones(self, key: Key, group: PlacementGroup) -> GroupStatus:
         """Return the status of a group of the queue that does not fit, as `cluster place` says it.
 
-        That is for people who look at the group after a round.
+        Users read it in the status of the group after a round.
         """
         aside = self._aside(key)
         known = aside, self._shape(group)

@@ -217,7 +217,7 @@ class Verbs:
         return msgspec.json.encode({"NodeNameToMetaVictims": answer})
 
     def fit(self, body: bytes) -> bytes:
-        """Return for each node what filter and score say of a pod, for people who ask.
+        """Return the answers of filter and score for each node, for `cluster fit`.
 
         What other pods use of whole nodes is not known here.
         """

@@ -1,9 +1,9 @@
 """The zones of a node once pods have ended that its report still counts.
 
-A report contains free amounts of zones, but no owner of the used amounts. Where the zone of a pod
-is not known, it is the fullest one that can have held the pod: no other would get more room for a
-large pod by less. So what is found to fit after the pods are gone fits whichever zones they had, as
-far as zones have that much in use; and if all pods of a node end, all that they had is free.
+A report contains free amounts of zones, but no owner of the used amounts. If the zone of a pod is
+unknown, the pod counts in the fullest zone that can have held it: this frees the least room for a
+large pod. So a pod that fits here also fits if the pods had other zones, as far as zones have that
+much in use. If all pods of a node end, all their amounts are free.
 """
 
 from __future__ import annotations

@@ -1,10 +1,10 @@
 """How many pods the zones of hosts take, in one state of a cluster; spec cluster.md §8.
 
-A fork promises zones to pods one after another, as the extender does. The largest pods come first,
-as small ones would break up the zones that they need; places of groups whose pods are not there yet
-come before all of them.
+A fork promises zones to pods one after another, as the extender does. Places of groups whose pods
+do not exist yet are promised first. Then the largest pods go first, since small pods would break up
+the zones that large pods need.
 
-Hosts that are alike, and have the same in use, take the same pods: that is found out once.
+Equal hosts with equal amounts in use take the same pods: this is computed once.
 """
 
 from __future__ import annotations
@@ -211,7 +211,7 @@ class HostZones:
             refused = self.refused(host, [*others, replace(pods, count=number)])
             if not refused:
                 break
-            # the smaller is refused: one of the others until there are fewer of these
+            # a smaller pod of another pod set is refused: try one pod less
             number -= refused[pods.pod_set].pods if pods.pod_set in refused else 1
         return number
 

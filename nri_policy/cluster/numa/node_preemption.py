@@ -1,4 +1,4 @@
-"""The pods that one may evict from a node to fit its zones: the extender's preempt verb.
+"""Pods to evict from a node so that its zones take another pod: the extender's preempt verb.
 
 kube-scheduler knows no zones: it evicts pods whose leaving makes room on the node, but maybe in no
 zone. Rules are in spec cluster.md §8. What a pod leaves is free in its zone where that is known,

@@ -9,10 +9,10 @@ beyond what its bound pods use:
 | the places of a group on a node | the group's pods are bound there |
 | what a pod asks for that was let through, on each node | it is bound, deleted or asks again |
 
-Whole nodes count, whatever their zones. It is unknown to which node kube-scheduler sends a pod that
-was let through, so that it counts on all that have empty places, for CHOSEN_SECONDS at most. Pods
-that were let through before a group had its places may still take them: it waits for these pods.
-It does no I/O; the clock is the caller's.
+Whole nodes count, whatever their zones. kube-scheduler may send a pod that was let through to any
+node that was left: the pod counts on all of them with empty places, for CHOSEN_SECONDS at most.
+Pods that were let through before a group had its places may still take them: the group waits for
+them. It does no I/O; the clock is the caller's.
 """
 
 from __future__ import annotations
@@ -123,7 +123,7 @@ class PromisedRoom:
         names: Iterable[str],
         leaving: Mapping[str, Sequence[Pod]] = MappingProxyType({}),
     ) -> dict[str, str]:
-        """Return which of the nodes a pod would fit only where room is promised, with its owner.
+        """Return the nodes with room for a pod only where it is promised, and to which groups.
 
         By node, pods that are *leaving* use nothing any more.
         """

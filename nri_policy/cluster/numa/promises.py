@@ -11,15 +11,15 @@ away twice. It does no I/O; the clock is the caller's.
 | when a place is kept for a pod that is to come (`keep`) | that pod asks, or is bound; taken back; MOST_SECONDS at the latest |
 | and then, once it is bound | the node's report counts the pod (`reported_pods`); where it does not say, a report that comes REPORT_SECONDS later; MOST_SECONDS at the latest, unless the report lists its pods: then it is known to be missing |
 
-A pod that runs counts as reported where the report does not list its pods.
+If a report lists no pods, a running pod counts as reported.
 
 It is taken off the zone that our binding named, else off the zone that has most: whichever one the
 node chooses, no other would leave less for the next container. Zones keep no more than their parent
 zone has left: shared amounts of pods lie in no child zone. A report that lists its pods is of our
 daemon, whose zones lack the CPUs that other pods share as well, so that these are promised, too:
-off the zone that our binding named, else, since the pod's zone is unknown, off what the whole node
-has left. A pod is sent where it has room: in a full zone it would get CPUs of another one, which
-are promised to others.
+off the zone that our binding named, else off the whole node, since the zone of the pod is unknown.
+A pod goes to a zone with room: in a full zone it would get CPUs of another zone, which are promised
+to other pods.
 """  # noqa: E501 - a table
 
 from __future__ import annotations
@@ -246,8 +246,8 @@ class LiveZones:
     def _zone(self, name: str, request: NumaRequest) -> int | None:
         """Return the zone for a pod; None if no single zone holds the whole pod.
 
-        It is the filter's, the lowest that fits. Where that finds one for each container, or does
-        not judge CPUs because they are shared, it is the one that has most.
+        This is the filter's choice, the lowest zone that fits. If the filter finds a zone for each
+        container, or does not judge CPUs because they are shared, take the zone with most left.
         """
         node, steps = self.fits.get(name), self.fits.zones(name, request)
         zone = common_zone(steps)
@@ -379,7 +379,7 @@ class LiveZones:
         return request.qos != GUARANTEED and report is not None and lists_pods(report)
 
     def _takes(self, name: str, request: NumaRequest, zone: int | None) -> list[Take]:
-        """Return what a pod that was sent to *zone*, or to none, takes in all or by container."""
+        """Return what a pod takes in *zone*, for the whole pod or for each container."""
         find = self.fits.reader.resources.find
         takes: list[Take] = []
         for own, shared in self._amounts(name, request):

@@ -1,6 +1,6 @@
 """What `cluster fit` shows: verdict, score and zones of a pod on every node.
 
-What kube-scheduler decides before it asks about zones counts here as well, for people who ask.
+It also covers the checks that kube-scheduler makes before it asks about zones.
 """
 
 from __future__ import annotations

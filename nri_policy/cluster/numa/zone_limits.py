@@ -57,7 +57,9 @@ class ZoneLimits:
         self._emptied: HostZones | None = None  # of limits made by `emptied`
         self._hosts: HostZones | None = None  # see `_host_zones`
         self._seen = 0  # generation of the zones in `_hosts`
-        self._changed: dict[Key, None] = {}  # groups, to be read again; of a fork, since it was one
+        self._changed: dict[
+            Key, None
+        ] = {}  # groups to read again; in a fork, all since it was made
         self._origin: ZoneLimits | None = None  # of a fork
         self._gone: tuple[object, object] = (None, None)  # in a fork's `_hosts`: groups and pods
 

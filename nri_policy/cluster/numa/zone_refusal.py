@@ -1,4 +1,4 @@
-"""What nodes that align pods refuse of a group, in words: in its status, and for people who ask."""
+"""Texts on pods of a group that nodes refuse since they align pods to one NUMA node."""
 
 from __future__ import annotations
 

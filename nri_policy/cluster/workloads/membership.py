@@ -13,8 +13,8 @@
 | a Job that owns it | `job-NAME` | the Job's | completion index |
 | none of it | `pod-NAME` | 1 | |
 
-Groups by owner have names that no group by label is likely to have; where one has it all the same,
-its pods disagree. A name that no object can have is changed to one that it can (`object_name`).
+Groups by owner have names that a group by label is unlikely to have; if one still has it, its pods
+disagree. `object_name` turns a name that Kubernetes would refuse into a valid one.
 
 Exclusive: it has a domain to itself by an annotation of the JobSet or LeaderWorkerSet.
 """  # noqa: E501 - a table
@@ -89,7 +89,7 @@ class PodGroup(Struct, frozen=True, gc=False):
 
     namespace: str
     name: str
-    least: int | None = None  # pods of its gang; None: no gang, pods go one by one
+    least: int | None = None  # pods of its gang; None: pods are bound one by one
     uid: str = ""
 
 
@@ -222,7 +222,7 @@ class Made(Struct, frozen=True):
     job: Job | None = None
     pod_group: PodGroup | None = None  # that it names
     owner: ReplicaOwner | None = None
-    exclusive_jobs: int = 0  # Jobs of its JobSet that are separate groups
+    exclusive_jobs: int = 0  # separate groups: so many Jobs of its JobSet
 
 
 def membership(pod: Pod, made: Made) -> Membership:

@@ -74,7 +74,7 @@ def assign(tree: Tree, unit: Unit, found: PackedUnit) -> dict[str, Assignment]:
     return out
 
 
-def count(  # noqa: PLR0913, PLR0917 - who is counted, and what beside what is free
+def count(  # noqa: PLR0913, PLR0917 - what is counted, and what limits it
     tree: Tree,
     unit: Unit,
     wanted: PlacementPlan,

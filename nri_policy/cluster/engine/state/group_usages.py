@@ -30,8 +30,8 @@ class GroupUsages:
         self.view = view
         self.groups: dict[Key, PlacementGroup] = {}
         self.members: dict[Key, dict[str, Pod]] = {}  # group -> its bound pods
-        self.out: frozenset[Key] = frozenset()  # groups that have left this fork
-        self.ended: tuple[Pod, ...] = ()  # pods of no group that have ended in this fork
+        self.out: frozenset[Key] = frozenset()  # groups without their places in this fork
+        self.ended: tuple[Pod, ...] = ()  # pods without a group that end in this fork
         self._kinds: dict[tuple[tuple[str, int], ...], Amounts] = {}
         # what a pod of each pod set of a group uses
         self._kinds_of: dict[Key, tuple[tuple[PodSet, ...], dict[str, Amounts]]] = {}

@@ -1,7 +1,8 @@
-"""What hosts take of a group's pods, for other reasons than their amounts in all.
+"""How many pods of a group a host takes, for other reasons than its free amounts.
 
-An engine asks its host limits where a placement by totals would be refused, and places the group
-again with them. It has none, or those by the zones of nodes that align pods (`numa.zone_limits`).
+An engine places a group by free amounts, asks its host limits which pods hosts would refuse there,
+and then places the group again within the limits. There are two forms: no limits, or limits by the
+zones of nodes that align pods (`numa.zone_limits`).
 """
 
 from __future__ import annotations
@@ -104,7 +105,7 @@ class HostLimits(Protocol):
 
 
 class NoLimits:
-    """Hosts take what their amounts in all allow."""
+    """No limits: only the free amounts of a host count."""
 
     def __init__(self, _settings: ClusterSettings, _usages: GroupUsages) -> None:
         """Be made as the other form is."""

@@ -1,7 +1,7 @@
 """What is used where: the trees of topologies and of label values, kept up to date.
 
-A tree is made when it is first asked for. To try something, take a fork: it copies the arrays of
-the trees that it is asked for, and nobody else sees what it counts.
+A tree is made at its first use. To try something, take a fork: it copies the arrays of the trees
+that the trial uses, and what it counts stays in the fork.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ class Ledger:
         # changes of nodes, capacities of zones, settings and lasting pods
         self.generation = 0
         self.releases = 0  # times that something was given back
-        self._released: dict[str, int] = {}  # node -> the latest of these, in their order
+        self._released: dict[str, int] = {}  # node -> number of its latest release, oldest first
         self._released_anywhere = 0  # the latest of an assignment that names no host
         self.closed: frozenset[str] = frozenset() if origin is None else origin.closed  # nodes
         self._settings = settings

@@ -1,7 +1,7 @@
 """The shape of a tree: its leaves and the domains above them, which assignments name.
 
 It never changes: a tree in which a path comes that was not there before is made anew, with another
-shape. So a tree and all of its forks share one.
+shape. A tree shares it with its forks.
 """
 
 from __future__ import annotations

@@ -168,7 +168,7 @@ class SpreadTree:
         if leaf is not None:
             self._every[leaf] += times
 
-    def spread(  # noqa: PLR0913, PLR0917 - who is spread, and beside whom
+    def spread(  # noqa: PLR0913, PLR0917 - pods to spread, and others
         self,
         pod_set: PodSet,
         preferences: Sequence[Preference],
