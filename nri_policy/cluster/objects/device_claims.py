@@ -1,9 +1,9 @@
 """Devices that pods ask for by resource claims: of which class, and which nodes have them free.
 
 kube-scheduler allocates devices, and groups are placed without them: this only finds out what to
-say. Owns the fields of resource.k8s.io/v1 that count for it. The devices of a class are those of
-the drivers that its selectors name; other selectors are not evaluated, nor what devices share, so
-a node may have fewer than is said. Devices without a single node are not counted.
+say. Owns the fields of classes and slices (resource.k8s.io/v1) that count for it. The devices of a
+class are those of the drivers that its selectors name; other selectors are not evaluated, nor what
+devices share, so a node may have fewer than is said. Devices without a single node are not counted.
 """
 
 from __future__ import annotations
@@ -15,9 +15,18 @@ from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from msgspec import Struct, field
 
 from nri_policy.cluster.objects.document import convert
-from nri_policy.cluster.objects.metadata import ObjectIdentity
+from nri_policy.cluster.objects.metadata import Key, ObjectIdentity
 from nri_policy.cluster.objects.scheduler_constraints import PodClaim
 from nri_policy.foundation.wording import counted, did_you_mean
+from nri_policy.manifests.api_object import APIObject
+from nri_policy.manifests.resource_claim import (
+    AllocationResult,
+    ClaimSpec,
+    DeviceSelector,
+    ResourceClaim,
+    ResourceClaimTemplate,
+    WantedDevices,
+)
 
 CLAIM, TEMPLATE = "ResourceClaim", "ResourceClaimTemplate"  # kinds
 CLASS, SLICE = "DeviceClass", "ResourceSlice"
@@ -31,69 +40,8 @@ PLURALS = {
 _DRIVER = re.compile(r"""device\.driver\s*==\s*(?:"([^"\\]+)"|'([^'\\]+)')""")
 
 
-class _CEL(Struct, frozen=True):
-    expression: str = ""
-
-
-class _Selector(Struct):
-    cel: _CEL = _CEL()
-
-
-class _Wanted(Struct, rename="camel"):
-    device_class_name: str
-    count: int = 1
-
-
-class _Request(Struct, rename="camel"):
-    exactly: _Wanted | None = None
-    first_available: list[_Wanted] = []
-
-
-class _Requests(Struct):
-    requests: list[_Request] = []
-
-
-class _ClaimSpec(Struct):
-    devices: _Requests = field(default_factory=_Requests)
-
-
-class _Result(Struct, rename="camel"):
-    driver: str
-    pool: str
-    device: str
-    share_id: str | None = field(name="shareID", default=None)
-    admin_access: bool | None = None
-
-
-class _Results(Struct):
-    results: list[_Result] = []
-
-
-class _Allocation(Struct):
-    devices: _Results = field(default_factory=_Results)
-
-
-class _Status(Struct):
-    allocation: _Allocation | None = None
-
-
-class _Claim(Struct):
-    metadata: ObjectIdentity
-    spec: _ClaimSpec
-    status: _Status | None = None
-
-
-class _InTemplate(Struct):
-    spec: _ClaimSpec
-
-
-class _Template(Struct):
-    metadata: ObjectIdentity
-    spec: _InTemplate
-
-
 class _ClassSpec(Struct):
-    selectors: list[_Selector] | None = None
+    selectors: list[DeviceSelector] | None = None
 
 
 class _Class(Struct):
@@ -126,22 +74,22 @@ class DeviceClaims:
     """The claims, classes and devices that are known."""
 
     def __init__(self) -> None:
-        self._asked: dict[tuple[bool, str, str], _ClaimSpec] = {}  # template?, namespace, name
-        self._allocated: dict[tuple[str, str], list[_Result]] = {}  # by claim
+        self._asked: dict[tuple[bool, str, str], ClaimSpec] = {}  # template?, namespace, name
+        self._allocated: dict[tuple[str, str], list[AllocationResult]] = {}  # by claim
         self._drivers: dict[str, frozenset[str]] = {}  # by class
         self._slices: list[_SliceSpec] = []
 
     def add(self, kind: str, value: object, path: str) -> None:
         """Take in an object of one of the kinds; raises DocumentError."""
         if kind == CLAIM:
-            claim = convert(value, _Claim, path)
-            key = claim.metadata.key(path, "a ResourceClaim")
+            claim = convert(value, ResourceClaim, path)
+            key = _key_of(claim)
             self._asked[False, *key] = claim.spec
-            if claim.status is not None and claim.status.allocation is not None:
+            if claim.status.allocation is not None:
                 self._allocated[key] = claim.status.allocation.devices.results
         elif kind == TEMPLATE:
-            template = convert(value, _Template, path)
-            key = template.metadata.key(path, "a ResourceClaimTemplate")
+            template = convert(value, ResourceClaimTemplate, path)
+            key = _key_of(template)
             self._asked[True, *key] = template.spec.spec
         elif kind == CLASS:
             found = convert(value, _Class, path)
@@ -174,7 +122,7 @@ class DeviceClaims:
                     wanted = wanted or request.first_available
                     yield f"claim {claim.name} asks for {self._found(wanted, nodes)}"
 
-    def _found(self, wanted: Sequence[_Wanted], nodes: Collection[str]) -> str:
+    def _found(self, wanted: Sequence[WantedDevices], nodes: Collection[str]) -> str:
         """Return the wanted devices of alternatives, and the nodes with one of them."""
         text = " or ".join(f"{each.count} {each.device_class_name}" for each in wanted)
         if not self._slices:
@@ -209,7 +157,7 @@ class DeviceClaims:
             (each.driver, each.pool, each.device)
             for results in self._allocated.values()
             for each in results
-            if not (each.share_id or each.admin_access)
+            if not (each.share or each.admin_access)
         }
         totals: Counter[str] = Counter()
         free: Counter[str] = Counter()
@@ -220,3 +168,7 @@ class DeviceClaims:
                     totals[each.node_name] += 1
                     free[each.node_name] += (*pool, device.name) not in taken
         return totals, free
+
+
+def _key_of(found: APIObject) -> Key:
+    return found.metadata.namespace or "default", found.metadata.name

@@ -36,7 +36,8 @@ def template(name: str, spec: Object) -> Object:
 
 def claim(name: str, *devices: str, **more: Any) -> Object:
     """A claim for a GPU, with devices of n1."""
-    results = [{"driver": GPU, "pool": "n1", "device": each, **more} for each in devices]
+    given = {"request": "r", "driver": GPU, "pool": "n1", **more}
+    results = [{**given, "device": each} for each in devices]
     status = {"status": {"allocation": {"devices": {"results": results}}}} if devices else {}
     return {"kind": CLAIM, "metadata": {"name": name}, "spec": requests((GPU, 1)), **status}
 
