@@ -268,8 +268,8 @@ class Daemon:
         )
         self.pod_explanations = PodExplanations(
             host.client,
-            view=lambda: self.node.view,
-            refusals=lambda: self._decision_log.refusals,
+            self.node,
+            self._decision_log,
             clock=self._clock,
         )
         self.status = Status(

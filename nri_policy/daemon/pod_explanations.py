@@ -20,7 +20,7 @@ from typing import NoReturn
 from msgspec import Struct
 from msgspec.structs import replace
 
-from nri_policy.control.decision_log import Refusal
+from nri_policy.control.decision_log import DecisionLog, Refusal
 from nri_policy.engine.event import (
     Created,
     Event,
@@ -37,7 +37,7 @@ from nri_policy.kube.client import Client
 from nri_policy.kube.errors import APIError
 from nri_policy.kube.pod_reader import PODS
 from nri_policy.kube.why import WHY
-from nri_policy.node import NodeView, Outcome
+from nri_policy.node import Node, NodeView, Outcome
 from nri_policy.report import (
     ExplanationReport,
     answer_report,
@@ -81,19 +81,16 @@ class PodExplanations:
     def __init__(
         self,
         client: Client | None,
+        node: Node,
+        decision_log: DecisionLog,
         *,
-        view: Callable[[], NodeView],
-        refusals: Callable[[], Mapping[str, Refusal]],
         clock: Clock = SYSTEM_CLOCK,
         delay: Callable[[int], float] = _BACKOFF,
     ) -> None:
-        """Take the node's state, and the latest refusals by namespace/pod/name.
-
-        *delay* is the seconds after so many failures in a row.
-        """
+        """*delay* is the seconds after so many failures in a row."""
         self._client = client
-        self._view = view
-        self._refusals = refusals
+        self._node = node
+        self._decision_log = decision_log
         self._clock = clock
         self._delay = delay
         self._pending: dict[str, _Pending] = {}  # by uid of the pod, as the next table
@@ -106,7 +103,7 @@ class PodExplanations:
 
     @property
     def _wanted(self) -> bool:
-        return self._view().layout.settings.pod_explanations
+        return self._node.view.layout.settings.pod_explanations
 
     def observe(self, event: Event, outcome: Outcome, view: NodeView) -> None:
         """Mark the pods whose texts *event* may have changed; an observer of the node."""
@@ -202,7 +199,7 @@ class PodExplanations:
     def _text(self, pod: Pod) -> str:
         """Return the lines on each container of a pod; empty if none is known."""
         parts = []
-        for report in _explain(self._view(), self._refusals(), pod):
+        for report in _explain(self._node.view, self._decision_log.refusals, pod):
             name = report.container.rpartition("/")[2]
             lines = [f"  {label}: {line}" for label, line in opening_lines(report)]
             parts.append("\n".join([f"{name}: {describe_outcome(report)}", *lines]))

@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from nri_policy.control.decision_log import DecisionLog
 from nri_policy.daemon.pod_explanations import SETTLE, PodExplanations
 from nri_policy.foundation.clock import Clock
 from nri_policy.kube.client import Client
@@ -188,8 +189,8 @@ async def test_a_daemon_explains_its_pods(shop: Shop, tmp_path: Path) -> None:
     async with served(tmp_path, podExplanations=True) as node:
         writer = PodExplanations(
             client,
-            view=lambda: node.daemon.node.view,
-            refusals=dict,
+            node.daemon.node,
+            DecisionLog(),
             clock=Clock(now=lambda: time),
         )
         node.daemon.node.add_observers(writer.observe)

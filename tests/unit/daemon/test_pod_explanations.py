@@ -79,8 +79,8 @@ class Writer:
         daemon = node.daemon
         self.explanations = PodExplanations(
             self.cluster,
-            view=lambda: daemon.node.view,
-            refusals=lambda: daemon._decision_log.refusals,
+            daemon.node,
+            daemon._decision_log,
             clock=Clock(now=lambda: self.time),
             delay=lambda failures: 2.0**failures,
         )
