@@ -1,4 +1,4 @@
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Protocol, TypeVar, final
 
 MOST_AMOUNT: int
@@ -15,6 +15,14 @@ def arrange(
     wanted: dict[str, str],
     left_out: dict[str, str],
 ) -> tuple[list[tuple[str, ...]], list[_N], dict[int, list[_N]]]: ...
+
+class _Labelled(_Node, Protocol):
+    @property
+    def labels(self) -> Mapping[str, str]: ...
+
+_L = TypeVar("_L", bound=_Labelled)
+
+def arrange_by_labels(nodes: list[_L], keys: tuple[str, ...]) -> tuple[list[_L], Domains]: ...
 
 class _Usable(_Node, Protocol):
     @property
@@ -37,7 +45,12 @@ class Domains:
     levels: int
     count: int
     leaves: int
-    def __init__(self, paths: list[tuple[str, ...]]) -> None: ...
+    def __init__(
+        self,
+        paths: list[tuple[str, ...]] | None,
+        levels: int = 0,
+        splits: list[int] | None = None,
+    ) -> None: ...
     def of_level(self, level: int) -> range: ...
     def children(self, domain: int) -> range: ...
     def leaves_below(self, domain: int) -> range: ...

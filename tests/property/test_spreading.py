@@ -10,8 +10,9 @@ from typing import Any
 from hypothesis import given
 from hypothesis import strategies as st
 
+from nri_policy.cluster.objects.node import ClusterNode
 from nri_policy.native._counts import Counts
-from nri_policy.native._domains import Domains, Mask, Rows, Vector
+from nri_policy.native._domains import Domains, Mask, Rows, Vector, arrange_by_labels
 from nri_policy.native._spreading import spread
 from tests.support import spreading_twin as twin
 
@@ -88,6 +89,21 @@ def test_pods_go_where_the_twins_go(
     every = data.draw(hosts(len(preferences)))
     found = by_kernel(every, pods, preferences, most)
     assert found == twin.spread(every, pods, preferences, most)
+
+
+@given(st.lists(st.dictionaries(st.sampled_from("kl"), st.sampled_from(["", "a", "b"]))))
+def test_nodes_are_in_the_order_of_their_values_and_names(labels: list[dict[str, str]]) -> None:
+    nodes = [ClusterNode(f"n{at:02}", each, {}) for at, each in enumerate(labels)]
+    for keys in ((), ("k",), ("l", "k")):
+        ordered, domains = arrange_by_labels(nodes, keys)
+        paths = sorted((*(node.labels.get(key, "") for key in keys), node.name) for node in nodes)
+        assert [node.name for node in ordered] == [path[-1] for path in paths]
+        wanted = Domains(paths)
+        assert domains.leaves == wanted.leaves
+        for level in range(wanted.levels):
+            assert domains.of_level(level) == wanted.of_level(level)
+            for each in wanted.of_level(level):
+                assert domains.leaves_below(each) == wanted.leaves_below(each)
 
 
 def splits(rooms: list[int], pods: int) -> Iterator[list[int]]:

@@ -80,6 +80,48 @@ cdef _flatten(dict at, tuple above, int left, list paths, list firsts, dict othe
         firsts.append(below)
 
 
+def arrange_by_labels(list nodes not None, tuple keys not None):
+    """Return *nodes*, sorted by name, by the values of labels, then by name; and the domains of that order.
+
+    A missing label is the empty value.
+    """
+    cdef dict top = {}, at, labels
+    cdef list ordered = [], splits = []
+    cdef int last = len(keys) - 1, level
+    for node in nodes if keys else ():
+        at, labels = top, node.labels
+        for level in range(last):
+            value = labels.get(keys[level], "")
+            below = at.get(value)
+            if below is None:
+                below = at[value] = {}
+            at = below
+        value = labels.get(keys[last], "")
+        below = at.get(value)
+        if below is None:
+            at[value] = [node]
+        else:
+            (<list> below).append(node)
+    if keys:
+        _line_up(top, 0, last, 0, ordered, splits)
+    else:
+        ordered, splits = nodes, [0] * len(nodes)
+    return ordered, Domains(None, len(keys) + 1, splits)
+
+
+cdef _line_up(dict at, int level, int last, int split, list ordered, list splits):
+    """Add what is below a domain, in order, and from which level on each leaf is in other domains than the one before."""
+    for value in sorted(at):
+        below = at[value]
+        if level < last:
+            _line_up(below, level + 1, last, split, ordered, splits)
+        else:
+            ordered += below
+            splits.append(split)
+            splits += [last + 1] * (len(below) - 1)
+        split = level
+
+
 def index(list nodes not None, list paths not None):
     """Return the places of *nodes* by name and by the last value of their path, those with taints, and the amounts.
 
@@ -108,32 +150,45 @@ def _name(node):
     return node.name
 
 
+cdef list _splits(list paths):
+    """Return for each leaf the first level at which its path differs from the one before."""
+    cdef tuple path, before = None
+    cdef list splits = []
+    cdef int level
+    for path in paths:
+        level = 0
+        if before is not None:
+            while level < len(path) and path[level] == before[level]:
+                level += 1
+        splits.append(level)
+        before = path
+    return splits
+
+
 @cython.final
 cdef class Domains:
     """The shape of the tree."""
 
-    def __cinit__(self, list paths):
-        """Take the paths of the leaves, tuples of equal length, sorted and each once."""
-        cdef int leaf, level, n = len(paths), at
-        cdef tuple path, before = None
-        self.leaves = n
-        self.levels = len(paths[0]) if paths else 1
+    def __cinit__(self, list paths, int levels=0, list splits=None):
+        """Take the paths of the leaves, tuples of equal length, sorted and each once.
+
+        Or *splits*: for each leaf the first of the *levels* at which it is in another domain than the leaf before.
+        """
+        cdef int leaf, level, n, at
+        if splits is None:
+            levels, splits = len(paths[0]) if paths else 1, _splits(paths)
+        n = len(splits)
+        self.leaves, self.levels = n, levels
         self.offset = <int *> PyMem_Calloc(self.levels + 1, sizeof(int))
-        cdef int *split = <int *> PyMem_Calloc(n + 1, sizeof(int))  # leaf -> first level that differs from the leaf before
+        cdef int *split = <int *> PyMem_Calloc(n + 1, sizeof(int))
         cdef int *now = <int *> PyMem_Calloc(self.levels, sizeof(int))
         try:
             if not (self.offset and split and now):
                 raise MemoryError
             for leaf in range(n):
-                path = paths[leaf]
-                level = 0
-                if before is not None:
-                    while level < self.levels and path[level] == before[level]:
-                        level += 1
-                split[leaf] = level
-                for at in range(level, self.levels):
+                split[leaf] = splits[leaf]
+                for at in range(split[leaf], self.levels):
                     now[at] += 1
-                before = path
             for level in range(self.levels):
                 self.offset[level + 1] = self.offset[level] + now[level]
             self.count = self.offset[self.levels]

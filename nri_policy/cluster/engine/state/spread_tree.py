@@ -10,7 +10,7 @@ from array import array
 from collections import Counter, OrderedDict
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from copy import copy
-from operator import itemgetter
+from operator import attrgetter
 from types import MappingProxyType
 from typing import cast
 
@@ -28,7 +28,7 @@ from nri_policy.cluster.requests.group import PlacementRequest, PodSet
 from nri_policy.cluster.requests.spread_preferences import Preference
 from nri_policy.foundation.wording import counted
 from nri_policy.native._counts import Counts
-from nri_policy.native._domains import Domains, Mask, Rows, Vector
+from nri_policy.native._domains import Domains, Mask, Rows, Vector, arrange_by_labels
 from nri_policy.native._spreading import spread as fill
 
 _OUTSIDE = 255  # code of nodes outside `within`
@@ -56,14 +56,14 @@ class SpreadTree:
         self._gone: dict[tuple[str, ...], int] = {}  # leaves of nodes that went, by path
         self._counts: OrderedDict[tuple[frozenset[tuple[str, int]], Filter], Counts] = OrderedDict()
         self._origin: SpreadTree | None = None  # of a fork
-        self.paths: list[tuple[str, ...]]
-        self._nodes: list[ClusterNode]  # by leaf
+        self._nodes: list[ClusterNode]  # by leaf; as it was where it went
+        self.domains: Domains
         self._tainted: set[int]  # leaves
         if alike is None:
             self._grow(nodes)
         else:
             self._nodes = cast("list[ClusterNode]", alike.nodes_by_leaf())  # it has all
-            self._tainted, self.paths = alike.tainted_leaves(), alike.shape.paths
+            self._tainted = alike.tainted_leaves()
             self._at = dict(alike.leaves_of_nodes())
             self._hosts = self._at.copy()
             self.domains, self.rows = alike.shape.domains, alike.rows.copy()
@@ -75,15 +75,15 @@ class SpreadTree:
 
     def _grow(self, nodes: Iterable[ClusterNode]) -> None:
         """Make a tree of nodes."""
-        by_path = sorted(((self._path(node), node) for node in nodes), key=itemgetter(0))
-        self.paths = [path for path, _ in by_path]
-        self._nodes = [node for _, node in by_path]
+        by_name = sorted(nodes, key=attrgetter("name"))
+        self._nodes, self.domains = arrange_by_labels(by_name, self._keys)
         self._tainted = {leaf for leaf, node in enumerate(self._nodes) if node.taints}
-        self._at = {node.name: leaf for leaf, node in enumerate(self._nodes)}
-        self._hosts = {
-            node.labels.get(HOSTNAME, node.name): leaf for leaf, node in enumerate(self._nodes)
-        }
-        self.domains = Domains(self.paths)
+        names = [node.name for node in self._nodes]
+        hosts = [node.labels.get(HOSTNAME, node.name) for node in self._nodes]
+        self._at = {name: leaf for leaf, name in enumerate(names)}
+        self._hosts = self._at.copy()
+        if hosts != names:
+            self._hosts = {host: leaf for leaf, host in enumerate(hosts)}
         self.rows = Rows(self.domains)
         self.rows.fill([node.allocatable if _is_open(node) else None for node in self._nodes])
         for name, amounts in self._used.items():
@@ -123,7 +123,7 @@ class SpreadTree:
             leaf = self._at.pop(old.name)
             self._join(leaf, -1)
             self._nodes[leaf] = replace(old, ready=False)
-            self._gone[self.paths[leaf]] = leaf
+            self._gone[self._path(old)] = leaf
         if new is None:
             return True
         leaf = self._gone.pop(self._path(new), None)
@@ -243,9 +243,6 @@ class SpreadTree:
                 found[self.domains.above(self._at[node], 0)] += number
         return found
 
-    def _value(self, domain: int) -> str:
-        return self.paths[self._first_leaf(domain)][0]
-
     def _takes_any(self, domain: int, kind: Filter, within: Collection[str] | None) -> bool:
         nodes = self._nodes
         return any(
@@ -303,7 +300,7 @@ class SpreadTree:
         return self._filters.find(kind, tolerations, self._nodes, self._tainted)
 
     def _by_leaf(self, numbers: Mapping[str, int]) -> array[int]:
-        by_leaf = array("i", bytes(4 * len(self.paths)))
+        by_leaf = array("i", bytes(4 * len(self._nodes)))
         for node, number in numbers.items():
             leaf = self._at.get(node)
             if leaf is not None:
@@ -312,24 +309,26 @@ class SpreadTree:
 
     def _find_unlabelled(self) -> list[int]:
         """Return the domains whose nodes lack the label: the empty value is the first of each."""
-        if not self.paths:
+        if not self._nodes:
             return []
         found: list[int] = []
         firsts = [0]
         for level in range(len(self._keys)):
-            found += [each for each in firsts if not self.paths[self._first_leaf(each)][level]]
+            found += [each for each in firsts if not self._value(each, level)]
             firsts = [self.domains.children(each).start for each in self.domains.of_level(level)]
         return found
 
-    def _first_leaf(self, domain: int) -> int:
-        return self.domains.leaves_below(domain).start
+    def _value(self, domain: int, level: int = 0) -> str:
+        """Return the value of the label of *level* that the nodes of a domain have."""
+        first = self._nodes[self.domains.leaves_below(domain).start]
+        return first.labels.get(self._keys[level], "")
 
     def _weights(self, level: int, preference: Preference) -> dict[int, int]:
         if not preference.weights:
             return {}
         found = {}
         for domain in self.domains.of_level(level):
-            value = self.paths[self._first_leaf(domain)][level]
+            value = self._value(domain, level)
             if value in preference.weights:
                 found[domain] = preference.weights[value]
         return found
