@@ -216,7 +216,7 @@ def read_pod(value: object, path: str) -> Pod:
         # of every pod another, and long
         annotations=_texts(meta.annotations, without=WHY),
         owners=_owners(tuple(meta.owner_references or ())),
-        gates=tuple(each.name for each in spec.scheduling_gates or ()),
+        gates=tuple([each.name for each in spec.scheduling_gates or ()]),
         deleted=bool(meta.deletion_timestamp),
         uid=meta.uid,
         priority=spec.priority or 0,
@@ -277,12 +277,22 @@ def _shared_claims(claims: tuple[PodClaim, ...]) -> tuple[PodClaim, ...]:
 
 
 def _constraints(spec: _Spec, meta: ObjectMeta) -> tuple[tuple[str, ...], OwnConstraints]:
-    ports = [port for each in spec.containers or () for port in each.ports or ()]
+    ports = [
+        port
+        for each in spec.containers or ()
+        for port in each.ports or ()
+        if port.host_port or spec.host_network
+    ]
     return constraints_of(spec, spec.affinity, ports, meta.labels or {})
 
 
+_NO_TEXTS: dict[str, str] = {}
+
+
 def _texts(given: dict[str, str] | None, *, without: str = "") -> dict[str, str]:
-    return _shared_texts(tuple(each for each in (given or {}).items() if each[0] != without))
+    if not given:
+        return _NO_TEXTS  # mostly, of annotations
+    return _shared_texts(tuple([each for each in given.items() if each[0] != without]))
 
 
 @lru_cache(maxsize=MAX_SHARED)

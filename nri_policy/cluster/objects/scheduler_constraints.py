@@ -143,7 +143,7 @@ def constraints_of(
 ) -> tuple[tuple[str, ...], OwnConstraints]:
     """Return what of a pod with these *labels* only kube-scheduler can judge, in words.
 
-    Also return what such pods demand of each other.
+    It occupies *ports* of its host. Also return what such pods demand of each other.
     """
     claims = any(each.persistent_volume_claim or each.ephemeral for each in spec.volumes or ())
     others = spec.topology_spread_constraints or spec.resource_claims
@@ -166,7 +166,7 @@ def constraints_of(
             own and each.topology_key == HOSTNAME for own, each in zip(own_kind, apart, strict=True)
         ),
         "topology spread constraints": not all(each.is_own_kind(labels) for each in spreads),
-        _HOST_PORT: any(each.host_port or spec.host_network for each in ports),
+        _HOST_PORT: bool(ports),
         "resource claims": bool(spec.resource_claims),
     }
     return tuple(name for name, holds in found.items() if holds), _own(apart, spreads, labels)
