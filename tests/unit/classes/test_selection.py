@@ -83,7 +83,7 @@ def test_a_class_sets_policy_nice_and_priority_of_io() -> None:
 
 
 def test_nice_or_flags_alone_are_those_of_policy_other() -> None:
-    """With the peer such a class has no effect."""
+    """With the peer such a class has no effect (scheduling F2)."""
     assert scheduler(annotated("nice"), settings()) == Scheduler(
         policy=SchedulingPolicy.OTHER, nice=10
     )
@@ -127,7 +127,7 @@ def refusal(container: Container, given: Settings, equipment: Equipment | None =
 
 
 def test_an_unknown_class_is_an_error_with_the_one_that_was_meant() -> None:
-    """With the peer it is a line in a log, and the container runs without."""
+    """With the peer it is a line in a log, and the container runs without (scheduling F4)."""
     assert refusal(annotated("clam"), settings()) == (
         "annotation scheduling-class.resource-policy.nri.io/pod: 'clam' is not one of"
         " schedulingClasses (calm, nice, flagged, quiet, fast, due, telco);"
@@ -307,6 +307,7 @@ def test_an_rdt_class_is_annotated_or_that_of_the_qos() -> None:
 
 
 def test_an_rdt_class_is_only_for_its_namespaces() -> None:
+    """The peer has no such limit: it dropped that of goresctrl (RDT F6)."""
     gold = {"all": {"classes": {"gold": {"allowedNamespaces": ["telco-*"]}}}}
     given = nodes.settings(control={"rdt": {"enable": True, "partitions": gold}})
     asked = nodes.container(500, annotations={f"{RDT_KEY}/pod": "gold"})

@@ -1,4 +1,7 @@
-"""CPU classes from the reserved CPUs to the last container's end, on a machine of two packages."""
+"""CPU classes from the reserved CPUs to the last container's end, on a machine of two packages.
+
+What nri-plugins' own test of CPU classes demands.
+"""
 
 from __future__ import annotations
 

@@ -161,7 +161,7 @@ def test_an_annotation_that_a_container_cannot_have_is_refused(
 
 
 def test_interrupts_that_nothing_names_keep_what_they_have(host: Host) -> None:
-    """With the peer all get all CPUs: those near their device, and those set by hand (F1)."""
+    """With the peer all get all CPUs, also those set by hand (interrupts F1)."""
 
     async def test() -> None:
         async with host.up() as up:
@@ -175,7 +175,7 @@ def test_interrupts_that_nothing_names_keep_what_they_have(host: Host) -> None:
 
 
 def test_new_interrupts_and_changes_by_others_are_seen(host: Host) -> None:
-    """The peer reads interrupts and affinities once (F2)."""
+    """The peer reads interrupts and affinities once (interrupts F2)."""
 
     async def test() -> None:
         async with host.up() as up:
@@ -193,7 +193,7 @@ def test_new_interrupts_and_changes_by_others_are_seen(host: Host) -> None:
 
 
 def test_interrupts_that_come_later_start_elsewhere(host: Host) -> None:
-    """The peer leaves the default affinity alone (F3)."""
+    """The peer leaves the default affinity alone (interrupts F3)."""
 
     async def test() -> None:
         async with host.up(isolateInterrupts="exclusive") as up:
@@ -208,7 +208,7 @@ def test_interrupts_that_come_later_start_elsewhere(host: Host) -> None:
 def test_an_interrupt_that_is_not_controllable_is_not_moved_by_its_number_either(
     host: Host, entry: str
 ) -> None:
-    """The peer denies by the description alone (F4)."""
+    """The peer denies by the description alone (interrupts F4)."""
 
     async def test() -> None:
         async with host.up(controllableInterrupts=["*rtc0*"]) as up:
@@ -264,7 +264,7 @@ def test_of_a_container_that_ran_before_explain_says_which_interrupts_are_denied
 
 
 def test_an_interrupt_of_which_no_cpu_is_left_goes_to_the_reserved_ones(host: Host) -> None:
-    """The peer tries to write nothing, again and again (F5)."""
+    """The peer tries to write nothing, again and again (interrupts F5)."""
 
     async def test() -> None:
         async with host.up() as up:

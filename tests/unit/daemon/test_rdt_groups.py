@@ -74,6 +74,7 @@ def run(test: Callable[[], Coroutine[None, None, None]]) -> None:
 def test_groups_are_made_for_classes_and_removed_with_them(
     host: Host, caplog: pytest.LogCaptureFixture
 ) -> None:
+    """The peer leaves its groups behind (RDT F5)."""
     host.resctrl.mkdir("theirs")  # the peer removes such a group
 
     async def test() -> None:
@@ -142,6 +143,7 @@ def test_a_group_of_somebody_else_is_taken_over_only_by_force(host: Host, force:
 
 
 def test_groups_of_others_stay_with_their_tasks_even_by_force(host: Host) -> None:
+    """The peer removes every group that its settings do not have (RDT F1)."""
     for name in ("empty", "busy"):  # of the runtime, of an exporter: no settings name them
         host.resctrl.mkdir(name)
     host.resctrl.write("busy/schemata", b"L3:0=3\n")
@@ -183,6 +185,7 @@ def test_what_the_kernel_says_is_quoted(tmp_path: Path) -> None:
 def test_settings_that_are_refused_leave_no_group_behind(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, engine_refuses: bool
 ) -> None:
+    """The peer goes group by group, with no way back (RDT F2)."""
     host = Host(tmp_path, closids=4 if engine_refuses else 3)
     host.resctrl.mkdir("theirs")  # so there is room for one group, or for two
     new = nodes.settings(control=rdt())
@@ -226,6 +229,7 @@ def test_a_group_whose_shares_are_refused_is_not_left_behind(host: Host) -> None
 
 
 def test_a_host_without_resctrl_runs_without(tmp_path: Path) -> None:
+    """The peer does not start there (RDT F3)."""
     settings = nodes.settings(control=rdt())
     (notice,) = check_hardware(settings, tmp_path, nodes.machine())
     assert "resctrl is not mounted" in notice

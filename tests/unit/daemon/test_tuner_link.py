@@ -71,6 +71,7 @@ def run(test: Callable[[], Coroutine[None, None, None]]) -> None:
 
 
 def test_the_cpus_of_a_container_have_its_class_until_it_ends(host: Host) -> None:
+    """The peer restores nothing (CPU classes F4)."""
     before = host.cpus.texts()
 
     async def test() -> None:
@@ -157,6 +158,8 @@ def test_a_start_waits_for_a_slow_tuner_but_not_for_long_or_again(
 
 
 def test_what_the_next_class_leaves_out_is_the_original_again(host: Host) -> None:
+    """With the peer the last value stays (CPU classes F2)."""
+
     async def test() -> None:
         async with host.serving(listening=False) as up:
             link, before = up.daemon.tuner_link, host.cpus.texts()
@@ -178,6 +181,8 @@ def test_what_the_next_class_leaves_out_is_the_original_again(host: Host) -> Non
 
 
 def test_an_idle_state_that_the_administrator_has_disabled_stays_so(host: Host) -> None:
+    """The peer enables all states that a class does not list (CPU classes F5)."""
+
     async def test() -> None:
         name = "cpu1/cpuidle/state1/disable"
         host.cpus.write(name, b"1")
@@ -196,6 +201,7 @@ def test_an_idle_state_that_the_administrator_has_disabled_stays_so(host: Host) 
 
 
 def test_an_uncore_frequency_that_no_class_sets_any_more_is_the_original(host: Host) -> None:
+    """With the peer the last value stays (CPU classes F8)."""
     before = host.cpus.texts()
 
     async def test() -> None:
@@ -230,6 +236,8 @@ def test_a_restarted_daemon_and_tuner_know_the_originals(host: Host) -> None:
 
 
 def test_preferences_are_set_after_the_governor_that_permits_them(host: Host) -> None:
+    """The peer reads preferences and never writes them (CPU classes F1)."""
+
     async def test() -> None:
         classes = [
             *SPEC["cpuClasses"],
@@ -249,6 +257,8 @@ def test_preferences_are_set_after_the_governor_that_permits_them(host: Host) ->
 
 
 def test_a_write_that_the_kernel_refuses_is_pending_and_fails_no_container(host: Host) -> None:
+    """The peer takes it for done (CPU classes F3)."""
+
     async def test() -> None:
         async with host.serving(listening=False) as up:
             host.cpus.offline = {1}
@@ -317,6 +327,8 @@ def test_without_classes_the_tuner_is_told_that_nothing_must_be_set(tmp_path: Pa
 def test_a_class_that_a_container_cannot_have_is_refused(
     host: Host, annotations: dict[str, str], cpu: str, error: str
 ) -> None:
+    """With the peer it runs without the class (CPU classes F6)."""
+
     async def test() -> None:
         async with host.serving(listening=False) as up:
             errors = await up.start(pod("web", cpu, annotations=annotations))

@@ -87,6 +87,8 @@ RELEASES = [
 def test_a_runtime_is_told_what_its_version_takes(
     name: str, version: str, io: bool, scheduler: bool, tmp_path: Path
 ) -> None:
+    """The peer tells every version (scheduling F6)."""
+
     async def test() -> None:
         options = {"name": name, "version": version, "schedulingClasses": [CALM]}
         async with Host().serving(tmp_path, **options) as up:
@@ -153,7 +155,7 @@ def test_whatever_settings_take_the_kernel_takes(given: dict[str, Any], tmp_path
 
 
 def test_every_flag_arrives_as_itself(tmp_path: Path) -> None:
-    """The peer's `reclaimable` comes to nothing."""
+    """The peer's `reclaimable` comes to nothing, and its CRD takes no list (scheduling F3)."""
     flags = ["reset-on-fork", "reclaim", "dl-overrun", "keep-policy", "keep-params"]
 
     async def test() -> None:
@@ -215,7 +217,7 @@ def test_an_unsupported_annotation_is_refused_where_the_settings_say_so(tmp_path
 
 
 def test_a_resize_and_a_restart_say_nothing_of_scheduling(tmp_path: Path) -> None:
-    """The peer logs up to nine errors for each container then."""
+    """The peer logs up to nine errors for each container then (scheduling F5)."""
 
     async def test() -> None:
         async with Host().serving(tmp_path, version="2.2.1", schedulingClasses=[CALM]) as up:
@@ -432,7 +434,7 @@ def test_a_runtime_of_any_version_is_told_the_rdt_class(tmp_path: Path, version:
 
 
 def test_a_group_that_does_not_exist_never_fails_a_start(tmp_path: Path) -> None:
-    """With the peer, runc fails the container."""
+    """With the peer, runc fails the container (RDT F4)."""
     classes: dict[str, Any] = {"gold": {}, "Guaranteed": {}}
     partitions = {"all": {"classes": classes}}
 

@@ -114,11 +114,12 @@ def test_what_the_kernel_ignores_is_noticed(fields: dict[str, Any], remark: str 
     ],
 )
 def test_what_a_container_would_die_of_is_refused(fields: dict[str, Any], problem: str) -> None:
+    """The peer leaves ranges to runc, which refuses the container (scheduling F6)."""
     assert problems_of(**fields) == [problem]
 
 
 def test_microseconds_are_not_taken_for_nanoseconds() -> None:
-    """The peer's documents say microseconds, and its values go into a field of nanoseconds."""
+    """The peer says microseconds, and its values are nanoseconds (scheduling F1)."""
     times = {"runtime": 10_000, "deadline": 30_000, "period": 30_000}
     assert problems_of(**(DEADLINE | times)) == [
         "period: 30000 ns is less than 100us: nanoseconds, not microseconds?"

@@ -79,7 +79,7 @@ def test_an_attribute_that_is_left_out_has_no_wish(power: Power) -> None:
 
 
 def test_cpus_that_are_set_together_have_the_highest_minimum_and_maximum(power: Power) -> None:
-    """The peer has the last writer's."""
+    """The peer has the last writer's (CPU classes F7)."""
     wishes = wish(
         power,
         ["0-3"],
@@ -198,6 +198,7 @@ def faults(power: Power, **fields: Any) -> list[tuple[str, bool]]:
 
 
 def test_what_the_machine_does_not_have_is_found(power: Power) -> None:
+    """The peer ignores unknown C-states (CPU classes F5)."""
     text = (
         "cpuClasses[0].freqGovernor: 'performence' is not a governor of CPUs 0"
         " (performance, powersave); did you mean 'performance'?"

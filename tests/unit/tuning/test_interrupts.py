@@ -67,7 +67,7 @@ def test_an_interrupt_that_nothing_claims_or_masks_has_no_wish() -> None:
 
 
 def test_a_mask_starts_from_the_original_affinity() -> None:
-    """The peer would set all CPUs, and lose that an interrupt was near its device (its F1)."""
+    """The peer loses that an interrupt was near its device (interrupts F1)."""
     found = wishes(owner("2-3", "{mask: ['PCI-MSIX-*']}"))
     assert affinities(found) == {"24": "0", "25": "0-1"}
     why = f"interrupt 24 ({DISK}): only the reserved CPUs are left for it"
