@@ -154,7 +154,7 @@ class TunerLink:
     async def wait_for(self, placed: Placed) -> None:
         """Wait for a bounded time until the tuner has set what a container needs at its start.
 
-        A tuner that does not answer is not waited for.
+        While the tuner does not answer, the container starts at once.
         """
         settings = self._node.view.layout.settings
         needed = placed.grant.own and (

@@ -76,7 +76,7 @@ _ATTRIBUTES: tuple[tuple[Kind, re.Pattern[str], re.Pattern[str]], ...] = (
     (Kind.CPUFREQ, re.compile("epp"), re.compile(rf"[0-9]{{1,3}}|{_WORD.pattern}")),
     (Kind.UNCORE, re.compile("(min|max)_freq"), _KHZ),
     (Kind.IRQ, re.compile("affinity"), _CPUS),  # a list of CPUs as the kernel writes it
-    # the interrupts that it does not move, joined by commas
+    # banned interrupts, joined by commas
     (Kind.IRQBALANCE, re.compile("banned"), re.compile(r"([0-9]{1,9}(,[0-9]{1,9})*)?")),
     (Kind.RESCTRL, re.compile("schemata"), _SCHEMATA),
 )
