@@ -6,6 +6,7 @@ And hosts with many queues and NVMe disks, with and without irqbalance.
 from __future__ import annotations
 
 import asyncio
+import tempfile
 from collections.abc import Callable, Coroutine, Mapping
 from pathlib import Path
 from typing import Any
@@ -18,6 +19,7 @@ from nri_policy.plugin.sources import Sources
 from nri_policy.tuning.decision import REPAIRS, ItemState
 from nri_policy.tuning.items import Item
 from tests.support.daemon import Served, served
+from tests.support.fake_irqbalance import FakeIrqbalance
 from tests.support.patience import HANGS
 from tests.support.tunables import StrictFiles, TunedHost, irq, make_host
 
@@ -360,3 +362,29 @@ def test_of_many_queues_only_those_of_managed_ones_stay_on_exclusive_cpus(
                 assert host.affinity(irq("default")) == CPUSet.parse("0-63")
 
     run(test)
+
+
+def test_an_irqbalance_that_can_be_asked_moves_none_of_many_queues() -> None:
+    interrupts, managed = many()
+
+    async def test(host: Host, balancer: FakeIrqbalance) -> None:
+        async with host.up(isolateInterrupts="exclusive") as up:
+            link = up.daemon.tuner_link
+            assert not await up.start(pod("a", cpu="16"))
+            link.inform()
+            isolated = host.affinities()
+            assert {*balancer.banned} == {*interrupts}
+            balancer.balance("0-63")
+            host.time += 61.0
+            link.inform()
+            assert host.affinities() == isolated
+            assert not any("contested" in each for each in link.problems())
+            await up.runtime.stop_pod(up.runtime.container("p/a").pod)
+            link.inform()
+            assert host.affinities() == host.before
+            assert balancer.banned == []
+
+    with tempfile.TemporaryDirectory() as name:  # a short one, for the socket
+        host = Host(Path(name), interrupts, LARGE, cpus=64, managed=managed)
+        with FakeIrqbalance(host.folder) as balancer:
+            run(lambda: test(host, balancer))
