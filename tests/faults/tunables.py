@@ -24,9 +24,10 @@ from nri_policy.foundation.cpuset import CPUSet
 from nri_policy.foundation.glob import Glob
 from nri_policy.hardware.interrupts import Interrupts, read_interrupts
 from nri_policy.hardware.resctrl import RESCTRL
-from nri_policy.tuning.decision import ItemState
+from nri_policy.tuning.decision import ItemState, ReadFailure
 from nri_policy.tuning.files import KernelFiles
 from nri_policy.tuning.interrupts import DEFAULT, Owner, find_interrupt_wishes, item_of
+from nri_policy.tuning.irqbalance import join_numbers, split_numbers
 from nri_policy.tuning.items import Desired, Item, Kind, Wish, is_looser
 from nri_policy.tuning.journal import TunerJournal
 from nri_policy.tuning.protocol import Tunable
@@ -75,8 +76,24 @@ class StruckFiles(KernelFiles):
         self.cpus: FakeCPUs = two_kinds(root)
         self.cpus.write("cpu3/power/pm_qos_resume_latency_us", b"1")
         self.resctrl = FakeResctrl(root, caches={"L3": 20}, ids=[0])
+        self.balancer, self.banned = "700", "99"  # irqbalance's process, and what it leaves alone
         self.before: Hook = lambda: None  # each step of a write
         self.after: Hook = lambda: None
+
+    def list_balancers(self) -> list[Item]:
+        return [Item(Kind.IRQBALANCE, self.balancer, "banned")]
+
+    def read(self, item: Item) -> str | ReadFailure:
+        if item.kind is not Kind.IRQBALANCE:
+            return super().read(item)
+        ended = item.id != self.balancer
+        return ReadFailure("No such file or directory", absent=True) if ended else self.banned
+
+    def write(self, item: Item, value: str) -> None:
+        if item.kind is Kind.IRQBALANCE:
+            self._step(lambda: setattr(self, "banned", value))
+        else:
+            super().write(item, value)
 
     def make_group(self, path: Path) -> None:
         self._step(lambda: self.resctrl.mkdir(path.name))
@@ -232,6 +249,8 @@ class History:
             self.refuse_writes,
             self.interfere,
             self.plug,
+            self.balance,
+            self.restart_irqbalance,
             self.restart_daemon,
             self.inform,
         )
@@ -307,6 +326,21 @@ class History:
             self.originals.pop(item_of(PLUGGED))
         self.inform()
 
+    def balance(self) -> None:
+        """Have irqbalance move an interrupt, unless it must leave all of them alone."""
+        self.inform()
+        left = [
+            each for each in AFFINITIES if each not in MANAGED | split_numbers(self.files.banned)
+        ]
+        if left:
+            item = item_of(self.random.choice(left))
+            self.foreign.add((item.kind, item.id))
+            self.files.change(item, self.random.choice(("0", "1", "2", "3")))
+
+    def restart_irqbalance(self) -> None:
+        self.files.balancer = str(int(self.files.balancer) + 1)
+        self.files.banned = "99"
+
     def restart_daemon(self) -> None:
         self.inform()
         self.inform()
@@ -320,6 +354,8 @@ class History:
             self.now += 61.0
             self.inform()
         desired = self.desired()
+        irqs = {item.id for item in desired if item.kind is Kind.IRQ and item != DEFAULT}
+        assert self.files.banned == join_numbers({"99", *irqs})
         shown = {each.item: each for each in self.tuner.list_tunables()}
         for item, wish in desired.items():
             self.check_item(item, wish.value, shown[item])
@@ -357,6 +393,7 @@ class History:
             self.tuner.set({}, repair=False)
             self.now += 61.0
         assert not self.tuner.list_tunables()
+        assert self.files.banned == "99"
         last = self.texts()
         own = {name for name in self.first.keys() | last.keys() if not self._is_foreign(name)}
         wrong = {name for name in own if self.first.get(name) != last.get(name)}
