@@ -498,6 +498,19 @@ def test_a_node_that_promises_more_memory_than_we_give_is_told(
     assert any("100 MiB less" in each for each in found) is (verdict is Verdict.WARNING)
 
 
+@pytest.mark.parametrize("mebibytes", [10, 1000])
+def test_to_reserve_less_memory_is_offered_where_so_much_is_reserved(
+    made: Made, mebibytes: int
+) -> None:
+    made.settings(reservedResources={"cpu": 1, "memory": "100Mi"})
+    facts = made.facts()
+    assert isinstance(facts.machine, Machine)
+    promised = facts.machine.memory + ((mebibytes - 100) << 20)
+    found = examine(replace(facts, cluster=Access(allocatable_memory=promised)))
+    (remedy,) = [each.remedy for each in found if "of memory to pods" in each.found]
+    assert ("reservedResources.memory that much less" in remedy) is (mebibytes <= 100)
+
+
 def test_what_the_runtime_told_the_daemon_stands_for_its_own_answer(made: Made) -> None:
     facts = made.facts("")
     connected = replace(facts, daemon=status(runtime="containerd v1.7.2"))

@@ -68,12 +68,14 @@ def _check_memory(promised: int | None, layout: Layout) -> Iterator[Finding]:
         yield Finding("reserved", Verdict.OK, shown)
         return
     more = format_bytes(promised - ours)
+    remedy = f"have the kubelet reserve {more} more (systemReserved, kubeReserved, evictionHard)"
+    if layout.settings.reserved.memory >= promised - ours:
+        remedy += ", or reservedResources.memory that much less"
     yield Finding(
         "reserved",
         Verdict.WARNING,
         f"{shown}, {more} less: {_CONSEQUENCE}",
-        f"have the kubelet reserve {more} more (systemReserved, kubeReserved, evictionHard), or"
-        " reservedResources.memory that much less",
+        remedy,
     )
 
 
