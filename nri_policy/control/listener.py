@@ -10,6 +10,7 @@ socket, which only the owner may open, and all connections are forwarded to that
 from __future__ import annotations
 
 import asyncio
+import errno
 import grp
 import logging
 import os
@@ -147,6 +148,8 @@ def _bind(path: Path, gid: int | None) -> socket.socket:
         raise FileExistsError(f"{path} exists, and is not a socket")
     if len(bytes(path)) > _LONGEST:
         raise OSError(f"{path} is longer than the {_LONGEST} bytes of a socket's path")
+    if _is_listening(path):
+        raise OSError(f"{path}: another process listens there; give each a socket of its own")
     path.unlink(missing_ok=True)
     listener = socket.socket(socket.AF_UNIX)
     mask = os.umask(0o177)  # only the owner, until the group is set
@@ -160,6 +163,13 @@ def _bind(path: Path, gid: int | None) -> socket.socket:
     if gid is not None:
         _open_to(gid, path)
     return listener
+
+
+def _is_listening(path: Path) -> bool:
+    """Return whether a process listens at *path*; if it answers is not waited for."""
+    with socket.socket(socket.AF_UNIX) as probe:
+        probe.setblocking(False)
+        return probe.connect_ex(str(path)) in {0, errno.EAGAIN}
 
 
 def _remove(path: Path) -> None:

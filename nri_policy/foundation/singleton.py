@@ -20,7 +20,7 @@ class AlreadyRunningError(Exception):
 
     def __init__(self, path: Path, holder: str) -> None:
         super().__init__(
-            f"{path}: held by process {holder}; stop that first, or give each its own lock file"
+            f"{path}: held by process {holder}; stop that first, or give each a folder of its own"
         )
         self.path = path
         self.holder = holder

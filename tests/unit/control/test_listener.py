@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import socket
 from asyncio import StreamReader, StreamWriter
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
@@ -127,3 +128,21 @@ async def test_connections_end_with_the_daemon(tmp_path: Path) -> None:
         assert await reader.readexactly(5) == b"hello"
     assert await reader.read() == b""
     writer.close()
+
+
+async def test_the_socket_of_another_process_that_listens_is_left_to_it(tmp_path: Path) -> None:
+    path, echo = tmp_path / "control.sock", Echo()
+    async with listening(path, echo.serve, Clock(), group=NO_GROUP):
+        with pytest.raises(OSError, match="another process listens there"):
+            async with listening(path, Echo().serve, Clock(), group=NO_GROUP):
+                pass
+        assert await ask(path, b"hello") == b"hello"
+
+
+async def test_the_socket_of_a_process_that_is_gone_is_replaced(tmp_path: Path) -> None:
+    path, echo = tmp_path / "control.sock", Echo()
+    with socket.socket(socket.AF_UNIX) as gone:
+        gone.bind(str(path))
+        gone.listen()
+    async with listening(path, echo.serve, Clock(), group=NO_GROUP):
+        assert await ask(path, b"hello") == b"hello"
