@@ -464,7 +464,7 @@ class Daemon:
     async def flush_updates(self) -> None:
         """Apply all pending updates, without waiting for an answer that could carry them."""
         await self.executor.settle()
-        await self.executor.flush(self._link)
+        await self.executor.messages.flush(self._link)
 
     async def leave(self) -> None:
         """Do for the containers what the settings want when the daemon is stopped for good."""
@@ -474,7 +474,7 @@ class Daemon:
             await self.executor.widen()
             await self.components.quotas.widen()
             called = self._called.synchronized
-            delivered = await self.executor.leave(self._link, LEAVING, called=called)
+            delivered = await self.executor.messages.leave(self._link, LEAVING, called=called)
             log.log(
                 logging.INFO if delivered else logging.WARNING,
                 "widened",

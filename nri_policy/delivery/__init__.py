@@ -5,9 +5,10 @@ Others import from these modules:
 | module | what it has |
 |---|---|
 | `cpuset_files` | writes the CPUs of cgroups, those of version 1 with what is below them |
-| `executor` | does what the machine says, with files, systemd and the runtime |
+| `executor` | does what the machine says, with files and systemd |
 | `host_cgroups` | what the cgroups of a host must do for it |
 | `inputs` | what the machine takes in, and what it says |
+| `messages` | sends the runtime what no answer carries |
 | `overlaps` | finds containers on CPUs that are another's own, however they came there |
 | `partition_files` | writes the partitions of cgroups, in the order that the kernel needs |
 | `partitions` | makes containers partitions, for which the kernel keeps all others off their CPUs |

@@ -4,9 +4,7 @@ Owns the clock, the files and the only lock for writing them. One loop starts ea
 is due; requests write and look by themselves, with the same lock, where they cannot wait. It
 decides nothing: the machine names the containers of each action.
 
-Rule 1: files are read and written in a thread, in slices, and no request waits longer than it may.
-Rule 2: no call or registration while handling a request or holding the engine's turn: the runtime
-may wait for the answer with the lock that it needs for the call (nri.md §3.7).
+Files are read and written in a thread, in slices, and no request waits longer than it may.
 """
 
 from __future__ import annotations
@@ -40,9 +38,6 @@ from nri_policy.delivery.inputs import (
     ActionEnded,
     BatchBegan,
     BatchEnded,
-    CallEnded,
-    CallLost,
-    CallSent,
     Checked,
     Decided,
     Event,
@@ -59,6 +54,7 @@ from nri_policy.delivery.inputs import (
     Written,
 )
 from nri_policy.delivery.machine import DeliveryState
+from nri_policy.delivery.messages import RETRY_INFORM, Link, Messages
 from nri_policy.delivery.record import Phase, cpuset_of
 from nri_policy.engine.grant import Changes
 from nri_policy.foundation.clock import SYSTEM_CLOCK, Clock
@@ -75,10 +71,6 @@ MAX_START = 1.0  # seconds that a container's start waits for those that leave i
 MAX_WAIT = 0.2  # seconds that a request waits for a look at files
 MAX_SURVEY = 0.5  # seconds that the runtime's inventory waits for files
 SLICE = 128  # cgroups that are written before another batch may come in between: 5 to 10 ms
-LINGER = 1.0  # seconds for a runtime to read the answer to its Synchronize
-SILENCE = 1.0  # seconds since the latest request, before a call that only informs
-INFORM_PAUSE = 0.05  # seconds between two such calls: each costs the node 14 to 22 ms
-RETRY_INFORM = 60.0  # seconds after one that failed, or while none is safe
 
 
 class SystemdScopes(Protocol):
@@ -86,46 +78,6 @@ class SystemdScopes(Protocol):
 
     async def allow(self, cgroup: str, cpus: CPUSet) -> str:
         """Ask systemd to keep a scope's CPUs; return its refusal, or nothing."""
-        ...
-
-
-class NotSentError(Exception):
-    """A call to the runtime failed; the runtime may have handled it."""
-
-
-class Link(Protocol):
-    """The ways to the runtime beside answers; `plugin.link.RuntimeLink`."""
-
-    @property
-    def calls_are_safe(self) -> bool | None:
-        """Whether no call can hang the runtime; None: it is not known, or not connected."""
-        ...
-
-    @property
-    def synchronized(self) -> bool:
-        """Whether the runtime has listed its containers."""
-        ...
-
-    @property
-    def idle(self) -> bool:
-        """Whether the runtime waits for no answer of ours."""
-        ...
-
-    @property
-    def missing(self) -> asyncio.Event:
-        """Set while no runtime listens on the socket."""
-        ...
-
-    def fitting(self, changes: Changes) -> Changes:
-        """Return as many of the changes as go into one message."""
-        ...
-
-    async def call(self, changes: Changes, *, ignore_failures: bool) -> Collection[str]:
-        """Send changes; return whose failed. NotSentError, ConnectionError."""
-        ...
-
-    def register(self, *, needed: bool) -> bool:
-        """Register again; return whether that is done: only if it is *needed*, or no harm."""
         ...
 
 
@@ -219,9 +171,7 @@ class Executor:
         self._tasks: set[asyncio.Task[Any]] = set()  # that no request waits for any longer
         self._changed = asyncio.Event()  # set when something is due before `_wake_at`
         self._wake_at = math.inf  # when the loop looks at its plan again
-        self._none_pending = asyncio.Event()
-        self._none_pending.set()
-        self._calling = asyncio.Lock()
+        self.messages = Messages(self.state, self.apply, self.clock)
 
     def apply(self, event: Input) -> None:
         """Pass an input to the machine, and report its events."""
@@ -230,9 +180,9 @@ class Executor:
         if self.state.is_due_before(self._wake_at):
             self._changed.set()
         if self.state.pending:
-            self._none_pending.clear()
+            self.messages.none_pending.clear()
         else:
-            self._none_pending.set()
+            self.messages.none_pending.set()
 
     def decide(self, changes: Changes, *, hurry: bool = False) -> None:
         """Have changes come into force."""
@@ -285,11 +235,11 @@ class Executor:
             case Action.READ:
                 await self._look_at_flights()
             case Action.SEND:
-                await self._send(link)
+                await self.messages.send(link)
             case Action.PERSIST:
                 await self.persist()
             case Action.INFORM:
-                return await self.inform(link)
+                return await self.messages.inform(link)
             case Action.RESIZES:
                 await self._look_at_resizes()
             case Action.QUOTAS if self.quotas is not None:
@@ -631,93 +581,6 @@ class Executor:
         now = self.clock.now()
         self.apply(ScopeSet(container_id=container_id, error=trouble, now=now))
         return trouble
-
-    # ---- the runtime
-
-    async def _send(self, link: Link) -> None:
-        """Send the waiting changes by a call or a registration, if either is possible now."""
-        async with self._calling:
-            safe = link.calls_are_safe
-            waiting = self.state.changes_to_send()
-            if not waiting or not link.synchronized or safe is None:
-                return
-            if safe:
-                while await self._call(link):
-                    pass
-            elif link.register(needed=self.state.leaves):
-                log.info("sending", extra={"way": "register", "containers": len(waiting)})
-
-    async def _call(self, link: Link) -> bool:
-        """Send changes in a call; return whether more must follow at once."""
-        waiting = self.state.changes_to_send()
-        if not waiting:
-            return False
-        sent = link.fitting(waiting)
-        log.info("sending", extra={"way": "call", "containers": len(sent)})
-        try:
-            failed = await link.call(sent, ignore_failures=False)
-        except ConnectionError:
-            return False
-        except NotSentError as error:
-            log.warning("not-sent", extra={"containers": len(sent), "reason": str(error)})
-            if link.register(needed=False):  # only the runtime knows its result
-                return False
-            failed = [*sent]
-        self.apply(CallEnded(changes=sent, failed=failed, now=self.clock.now()))
-        overtaken = any(each in self.state.waiting for each in sent)
-        return (overtaken or len(sent) < len(waiting)) and not failed
-
-    async def inform(self, link: Link) -> float:
-        """Inform a quiet runtime about one container; return the pause until the next.
-
-        Only runtimes that no call can hang, and only in silence: each takes 14 to 22 ms in which
-        no request of the node is answered (nri.md §3.7a 9d). Older runtimes hear in answers alone.
-        """
-        state = self.state
-        if not link.calls_are_safe:
-            return RETRY_INFORM
-        silent = self.clock.now() - state.latest
-        if silent < SILENCE:
-            return SILENCE - silent
-        quiet = link.synchronized and link.idle and not state.busy and not state.leaves
-        chosen = state.inform(1) if quiet else {}
-        if not chosen:  # something is under way
-            return SILENCE
-        self.apply(CallSent(changes=chosen, now=self.clock.now()))
-        try:
-            await link.call(chosen, ignore_failures=True)
-        except (NotSentError, ConnectionError) as error:
-            log.warning("not-sent", extra={"containers": len(chosen), "reason": str(error)})
-            self.apply(CallLost(changes=chosen, now=self.clock.now()))
-            return RETRY_INFORM
-        now = self.clock.now()
-        self.apply(CallEnded(changes=chosen, informing=True, now=now))
-        return INFORM_PAUSE
-
-    async def flush(self, link: Link) -> None:
-        """Send all pending changes now, and wait until none is left."""
-        await self._send(link)
-        await self._none_pending.wait()
-
-    async def leave(self, link: Link, seconds: float, *, called: bool = False) -> bool:
-        """Send the changes of `widen`; return whether that took no longer than *seconds*.
-
-        Do not wait for a runtime that is not there, unless it has *called* the gRPC service.
-        """
-        if not self.state.pending:
-            return True
-        flushing = asyncio.ensure_future(self.flush(link))
-        ends: set[asyncio.Future[Any]] = {flushing}
-        if not called:
-            ends.add(asyncio.ensure_future(link.missing.wait()))
-        end = asyncio.ensure_future(asyncio.wait(ends, return_when=asyncio.FIRST_COMPLETED))
-        await self.clock.done_within(seconds, end)
-        delivered = flushing.done()
-        for each in (end, *ends):
-            each.cancel()
-        if delivered:
-            await self.clock.sleep(LINGER)
-        return delivered
 
     # ---- people
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Collection
 
-from nri_policy.delivery.executor import NotSentError
+from nri_policy.delivery.messages import NotSentError
 from nri_policy.engine.grant import Changes
 from nri_policy.nri.errors import CallRefused
 from nri_policy.nri.session import Session

@@ -212,7 +212,7 @@ async def test_a_container_whose_update_fails_each_time_shows_it(tmp_path: Path)
         await node.daemon.events.reconfigure(settings=settings)
         for _ in range(MAX_TRIES):
             assert (await listed(stub))[guest]["error"] is None
-            await node.daemon.executor._send(node.daemon._link)
+            await node.daemon.executor.messages.send(node.daemon._link)
         error = (await listed(stub))[guest]["error"]
         assert error.startswith("the runtime does not set its cpuset to 6-7")
         assert (await listed(stub))["default/own/main"]["error"] is None

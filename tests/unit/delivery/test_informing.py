@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from nri_policy.delivery import executor, machine
+from nri_policy.delivery import executor, machine, messages
 from nri_policy.delivery.inputs import Action, ActionEnded
 from nri_policy.foundation.clock import Clock
 from nri_policy.nri.errors import CallRefused
@@ -24,13 +24,13 @@ ONE_POOL = "package:1 numa:1 core:4 pu:1"
 
 async def pause_of(it: Served, session: Any = None) -> float:
     """Return how long a runtime is left alone after it could be informed, long after an event."""
-    ours = it.daemon.executor
-    usual, latest = ours.clock, ours.state.latest
-    ours.clock = Clock(now=lambda: latest + 1e3)
+    ours = it.daemon.executor.messages
+    usual, latest = ours._clock, it.daemon.executor.state.latest
+    ours._clock = Clock(now=lambda: latest + 1e3)
     try:
         return await ours.inform(RuntimeLink(session or it.daemon._session))
     finally:
-        ours.clock = usual
+        ours._clock = usual
 
 
 async def unrecorded(it: Served) -> str:
@@ -49,14 +49,14 @@ async def unrecorded(it: Served) -> str:
 def quiet(monkeypatch: pytest.MonkeyPatch) -> None:
     """Have no answer inform the runtime, nor the daemon's own executor."""
     monkeypatch.setattr(machine, "PAUSE", 1e9)
-    monkeypatch.setattr(executor, "SILENCE", 50.0)
+    monkeypatch.setattr(messages, "SILENCE", 50.0)
     monkeypatch.setattr(executor, "MAX_BATCH", 20.0)
 
 
 async def test_after_a_call_there_is_a_short_pause(tmp_path: Path) -> None:
     async with served(tmp_path, ONE_POOL, cgroups=SimulatedCgroups, version=CALLABLE) as it:
         shared = await unrecorded(it)
-        assert await pause_of(it) == executor.INFORM_PAUSE
+        assert await pause_of(it) == messages.INFORM_PAUSE
         assert shared not in it.daemon.executor.state.unrecorded
 
 
@@ -66,13 +66,13 @@ async def test_what_is_under_way_for_a_container_is_waited_for_as_long_as_for_si
     async with served(tmp_path, ONE_POOL, cgroups=SimulatedCgroups, version=CALLABLE) as it:
         shared = await unrecorded(it)
         put_in_flight(it.daemon.executor, shared)
-        assert await pause_of(it) == executor.SILENCE
+        assert await pause_of(it) == messages.SILENCE
 
 
 async def test_a_runtime_that_a_call_could_hang_is_not_called(tmp_path: Path) -> None:
     async with served(tmp_path, ONE_POOL, cgroups=SimulatedCgroups, version=HANGS) as it:
         shared = await unrecorded(it)
-        assert await pause_of(it) == executor.RETRY_INFORM
+        assert await pause_of(it) == messages.RETRY_INFORM
         assert shared in it.daemon.executor.state.unrecorded
 
 
@@ -97,7 +97,7 @@ async def test_after_a_call_that_failed_nobody_knows_what_the_runtime_knows(
 ) -> None:
     async with served(tmp_path, ONE_POOL, cgroups=SimulatedCgroups, version=CALLABLE) as it:
         shared = await unrecorded(it)
-        assert await pause_of(it, Failing(it.daemon._session, error)) == executor.RETRY_INFORM
+        assert await pause_of(it, Failing(it.daemon._session, error)) == messages.RETRY_INFORM
         assert it.daemon.executor.state.records[shared].recorded is None
 
 
@@ -112,7 +112,7 @@ async def test_an_error_of_ours_is_logged_and_ends_nothing(
             failed.set()
             raise ValueError
 
-        monkeypatch.setattr(it.daemon.executor, "inform", fail)
+        monkeypatch.setattr(it.daemon.executor.messages, "inform", fail)
         it.daemon.executor.apply(ActionEnded(action=Action.INFORM, now=0.0, pause=0.0))
         await failed.wait()
         monkeypatch.undo()

@@ -221,7 +221,7 @@ async def test_what_no_response_takes_along_is_told_in_one_call(tmp_path: Path, 
         assert [update.container_id for update in updates] == it.ids[:2]
         assert not any(update.ignore_failure for update in updates)
         it.peer.respond(request)
-        await it.executor.flush(it.link)
+        await it.executor.messages.flush(it.link)
         assert it.answers.take() == []
         assert not it.executor.state.refused
 
@@ -288,7 +288,7 @@ async def test_what_comes_late_after_a_response_is_told_again_at_once(tmp_path: 
         assert again.container_id == it.ids[0]
         assert again.linux.resources.cpu.cpus == overtaking.linux.resources.cpu.cpus == "8-11"
         it.peer.respond(request)
-        await it.executor.flush(it.link)
+        await it.executor.messages.flush(it.link)
 
 
 async def test_a_failed_update_is_tried_again_and_given_up_in_the_end(
@@ -361,7 +361,7 @@ async def test_more_than_fits_into_a_message_goes_into_several(
         request, updates = await it.call()
         assert [u.container_id for u in updates] == it.ids[2:]
         it.peer.respond(request)
-        await it.executor.flush(it.link)
+        await it.executor.messages.flush(it.link)
         it.note(0, 1, 2)
         assert [[u.container_id for u in it.answers.take()] for _ in range(3)] == [
             it.ids[:2],
@@ -400,7 +400,7 @@ async def test_who_is_gone_is_not_told(tmp_path: Path) -> None:
         assert [u.container_id for u in updates] == [it.ids[1]]
         it.handle(Stopped(container_id=it.ids[1]))
         it.fail(request, *updates)
-        await it.executor.flush(it.link)
+        await it.executor.messages.flush(it.link)
         assert not it.executor.state.refused
 
 
@@ -429,7 +429,7 @@ async def test_what_changed_there_and_back_during_a_call_is_told_again(tmp_path:
         request, (again,) = await it.call()
         assert again.linux.resources.cpu.cpus == str(before.cpus)
         it.peer.respond(request)
-        await it.executor.flush(it.link)
+        await it.executor.messages.flush(it.link)
 
 
 async def test_shares_are_not_forgotten_for_a_newer_change(tmp_path: Path) -> None:
@@ -478,7 +478,7 @@ async def test_a_runtime_that_cannot_be_called_is_told_by_responses_only() -> No
 async def test_those_who_are_left_behind_run_anywhere(tmp_path: Path) -> None:
     async with scene(tmp_path) as it:
         await it.executor.widen()
-        leaving = asyncio.create_task(it.executor.leave(it.link, 10.0))
+        leaving = asyncio.create_task(it.executor.messages.leave(it.link, 10.0))
         request, updates = await it.call()
         assert [u.container_id for u in updates] == it.ids
         for update in updates:
@@ -498,7 +498,7 @@ async def test_those_who_are_left_behind_run_anywhere(tmp_path: Path) -> None:
 async def test_leaving_does_not_wait_for_ever(tmp_path: Path) -> None:
     async with scene(tmp_path) as it:
         await it.executor.widen()
-        leaving = asyncio.create_task(it.executor.leave(it.link, 10.0))
+        leaving = asyncio.create_task(it.executor.messages.leave(it.link, 10.0))
         await it.call()
         it.time.advance(10.0)
         assert not await leaving
@@ -519,13 +519,13 @@ async def deserted(tmp_path: Path) -> AsyncIterator[tuple[Executor, RuntimeLink,
 async def test_nobody_waits_for_a_runtime_that_is_not_there(tmp_path: Path) -> None:
     async with deserted(tmp_path) as (executor, link, _):
         await executor.widen()
-        assert not await executor.leave(link, 10.0), "though no time passes"
+        assert not await executor.messages.leave(link, 10.0), "though no time passes"
 
 
 async def test_a_runtime_that_goes_while_it_is_told_is_not_waited_for(tmp_path: Path) -> None:
     async with scene(tmp_path) as it:
         await it.executor.widen()
-        leaving = asyncio.create_task(it.executor.leave(it.link, 10.0))
+        leaving = asyncio.create_task(it.executor.messages.leave(it.link, 10.0))
         await it.call()
         (tmp_path / "nri.sock").unlink()
         it.peer.close()
@@ -540,7 +540,7 @@ async def test_a_runtime_that_calls_us_has_its_time_though_there_is_no_session(
 ) -> None:
     async with deserted(tmp_path) as (executor, link, time):
         await executor.widen()
-        leaving = asyncio.create_task(executor.leave(link, 10.0, called=True))
+        leaving = asyncio.create_task(executor.messages.leave(link, 10.0, called=True))
         await idle()
         assert len(Answers(executor).take()) == 1
         await until(lambda: leaving in time.sleepers)
@@ -553,4 +553,4 @@ async def test_with_nobody_to_be_told_leaving_takes_no_time(tmp_path: Path) -> N
         for each in it.ids:
             it.handle(Stopped(container_id=each))
         await it.executor.widen()
-        assert await it.executor.leave(it.link, 10.0)
+        assert await it.executor.messages.leave(it.link, 10.0)

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from nri_policy.delivery import executor, machine
+from nri_policy.delivery import executor, machine, messages
 from nri_policy.delivery.cpuset_files import Change, Confined
 from nri_policy.delivery.record import Cpuset, Phase
 from nri_policy.foundation.clock import Clock
@@ -490,7 +490,7 @@ async def test_a_quiet_runtime_that_no_call_can_hang_is_told_one_by_one(
         shared = await sharers(it, 3)
         await it.start(pod("own", "2"))
         assert len(it.daemon.executor.state.unrecorded) == 3
-        monkeypatch.setattr(executor, "SILENCE", 0.0)
+        monkeypatch.setattr(messages, "SILENCE", 0.0)
         await until(lambda: all(told(each) == each.cpus for each in shared))
         assert it.runtime.synchronizations == 1
 
@@ -499,7 +499,7 @@ async def test_a_quiet_runtime_that_no_call_can_hang_is_told_one_by_one(
 async def test_an_older_runtime_is_never_called_nor_registered_with_only_to_tell(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(executor, "SILENCE", 0.001)
+    monkeypatch.setattr(messages, "SILENCE", 0.001)
     async with host(tmp_path) as it:
         await sharers(it, 3)
         await it.start(pod("own", "2"))

@@ -426,7 +426,7 @@ async def test_a_resize_that_is_late_while_we_leave_does_not_pin_who_runs_anywhe
     await stage.create((pod, container))
     session = Session(stage.plugin, PluginIdentity(name="a", index="01"))
     await stage.executor.widen()
-    leaving = asyncio.create_task(stage.executor.leave(RuntimeLink(session), 10.0))
+    leaving = asyncio.create_task(stage.executor.messages.leave(RuntimeLink(session), 10.0))
     await asyncio.sleep(0)
     request = pb.UpdateContainerRequest(pod=pod, container=container, linux_resources=amounts(3000))
     async with stage.node.turn:
