@@ -33,6 +33,7 @@ from tools import nri_plugins
 
 #: A machine, and how many containers run on it.
 SIZES = {
+    16: ("package:1 numa:2 core:4 pu:2", 10),
     32: ("package:2 numa:2 core:4 pu:2", 25),
     256: (busy_node.MACHINES[256], 200),
 }
