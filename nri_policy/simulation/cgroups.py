@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping
+from functools import lru_cache
 
 from msgspec.structs import replace
 
@@ -22,6 +23,8 @@ from nri_policy.simulation.embedded import EmbeddedRuntime
 from nri_policy.workload.pod import Resources
 
 POSSIBLE = CPUSet(range(8192))  # CPUs that a kernel can know: any of them may come online
+
+_path_of = lru_cache(folder_of)  # each use of a file asks for those of all pods
 
 
 class SimulatedCgroups:
@@ -62,7 +65,7 @@ class SimulatedCgroups:
             path, _ = self._known.pop(container_id)
             cpusets.leave(path)
             cpusets.remove(path)
-        pods = {folder_of(each.message.linux.cgroup_parent) or "" for each in self._runtime.pods}
+        pods = {_path_of(each.message.linux.cgroup_parent) or "" for each in self._runtime.pods}
         for path in self._pod_paths - pods:
             cpusets.remove(path)
         for path in pods - self._pod_paths:
@@ -80,7 +83,7 @@ class SimulatedCgroups:
         now = str(container.cpus)
         path, before = self._known.get(container.id, ("", ""))
         if not path:
-            path = folder_of(container.message.linux.cgroups_path) or container.id
+            path = _path_of(container.message.linux.cgroups_path) or container.id
             _make(cpusets, path)
             cpusets.enter(path, container.message.pid)
         if now != before:

@@ -89,6 +89,8 @@ class ContainerRuntime:
         self.between: Between = _nobody
         # The latest event: the cause of what the daemon writes to cgroups itself, by or after it.
         self.cause = ""
+        # Called when it has made or set a cgroup: for what systemd does, which owns its scope.
+        self.cgroup_set: Callable[[SimulatedContainer], None] = lambda _container: None
         # Called after each event that can change others: for what the daemon does then by itself.
         self.after: Callable[[], Awaitable[None]] = _nothing
         # Called as the kubelet calls the drivers of a pod's claims: before it runs, and at its end.
@@ -189,6 +191,7 @@ class ContainerRuntime:
                     self.machine.check(container.message.linux.resources)
                     container.mount()
                     container.make_cgroup()
+                    self.cgroup_set(container)
             except CallRefused:
                 if self.release.tells_failed_creations:
                     await self._stop(container)
@@ -213,6 +216,7 @@ class ContainerRuntime:
                 if not self.release.makes_cgroups_early:
                     container.mount()
                     container.make_cgroup()
+                    self.cgroup_set(container)
                 await self.between("starting", container)
                 async with self._nri.lock:
                     await self._nri.notify(
@@ -365,6 +369,8 @@ class ContainerRuntime:
         early = self.release.makes_cgroups_early
         into_cgroup = early or container.state is RuntimeState.RUNNING
         container.apply(wanted, machine=self.machine, cause=cause, into_cgroup=into_cgroup)
+        if into_cgroup and container.in_force is not None:
+            self.cgroup_set(container)
 
     def _update_others(self, updates: list[nri.ContainerUpdate], cause: str) -> None:
         failed = self.apply_updates(updates, cause=cause)

@@ -1,21 +1,25 @@
 """What must hold in a play: at once, within a bound, when all is quiet, and long after.
 
-- When the answer to START is given: no other running container in the books has the owner's CPUs,
-  if cgroups can be written. One that is being resized may have got them within the last 50 ms, by
-  the runtime, as the resize was answered before: it is in the row of 50 ms.
+- When the answer to START or to a resize is given: no other running container in the books has the
+  owner's CPUs, if cgroups can be written. One that is being resized may have got them within the
+  last 50 ms, by the runtime, as the resize was answered before: it is in the row of 50 ms. So may
+  one that systemd has written again while the answer was on its way.
 - Once a new life has the runtime's list: containers that go on have the CPUs of their own that they
   had.
 - Every 50 ms: no other container has them for longer than its bound, while the daemon can work.
 - After 45 quiet seconds: every running container is where it is to be; no CPU has two owners; the
-  kernel has the partitions that are due and no others.
-- After 850 more: the books have what exists; store and replay agree; the runtime knows all.
+  kernel has the partitions that are due and no others; what systemd would write changes nothing.
+- After 850 more: the books have what exists; store and replay agree; the runtime knows all; next to
+  nothing was written since.
 """
 
 from __future__ import annotations
 
 import asyncio
+import math
 from collections.abc import Iterable, Iterator
 
+from nri_policy.delivery.executor import MAX_WAIT
 from nri_policy.delivery.partition_files import ancestors
 from nri_policy.delivery.record import Phase
 from nri_policy.engine.grant import Placement
@@ -32,6 +36,9 @@ PERIOD = 0.05  # seconds
 # Seconds that a running container may have CPUs of another's own, by what can be done about it: a
 # file is written, a call can be made, or it takes a registration (spec nri.md §3.7).
 BOUND_WRITABLE, BOUND_TOLD = 1.5, 20.0
+BOUND_UNDONE = 2.3  # the same by systemd: here no kernel tells of writes, so a look finds it
+# Writes of a container, and calls of systemd about it, after a quiet while: a cold start may end.
+MOST_AT_REST = 3
 
 
 class BrokenError(AssertionError):
@@ -44,29 +51,35 @@ class Checks:
     def __init__(self, world: World) -> None:
         self._world = world
         self._since: dict[tuple[str, str], float] = {}  # owner and other → since when they overlap
+        self._at_rest: dict[str, int] = {}  # what was done to running containers when all was quiet
         self._seen: dict[str, int] = {}  # updates of running containers until the last look
         self.broken: list[str] = []
         self.starts = 0  # owners whose start was looked at
-        world.started = self.start
+        world.answered = self.answered
 
-    def start(self, container: SimulatedContainer) -> None:
-        """Look at the instant at which the answer to START is given (S1 of spec delivery.md §3)."""
+    def answered(self, where: str, container: SimulatedContainer) -> None:
+        """Look at the instant at which an answer is given (S1, S2 of spec delivery.md §3)."""
         world = self._world
         if not world.works or not world.can_write:
             return
         assert world.daemon is not None
         view = world.daemon.node.view
-        if container.id not in view.placed or world.loop.time() - world.disturbed < BOUND_WRITABLE:
+        now = world.loop.time()
+        if container.id not in view.placed or now - world.disturbed < BOUND_WRITABLE:
             return
-        self.starts += 1
+        if now - world.reloaded < MAX_WAIT:
+            return  # its CPUs may be others since it was answered
+        self.starts += where == "started"
         for _, other, cpus in self._overlaps(view, [container]):
             if world.foreign.get(other.id) == other.cpus:
                 continue  # nobody could know before the CPUs were the owner's
+            if now - world.undone.get(other.id, -math.inf) < MAX_WAIT:
+                continue  # systemd has written it since the daemon has looked
             updating = world.daemon.executor.state.phase(other.id) is Phase.UPDATING
             since = other.updated_by[self._seen.get(other.id, 0) :]
             if updating and any(each.cause == f"UpdateContainer {other.key}" for each in since):
                 continue  # a resize that was answered before was written since the last look
-            self._break(f"{container.key} starts, and {other.key} still has its CPUs {cpus}")
+            self._break(f"{container.key} is {where}, and {other.key} still has its CPUs {cpus}")
 
     async def watch(self) -> None:
         """Look every 50 ms, until cancelled."""
@@ -85,6 +98,8 @@ class Checks:
             self._kept(world.before, view)
             world.before = None
         bound = BOUND_WRITABLE if world.can_write else BOUND_TOLD
+        if world.can_write and world.systemd is not None:
+            bound = BOUND_UNDONE
         overlaps = {
             (owner.id, other.id): (owner, other, cpus)
             for owner, other, cpus in self._overlaps(view, self._running())
@@ -130,6 +145,17 @@ class Checks:
                 taken |= grant.exclusive
         if self._world.partitions != "off" and self._world.can_write:
             self._partitions(view)
+        self._kept_by_systemd()
+
+    def _kept_by_systemd(self) -> None:
+        """Look whether systemd would leave all as it is, whatever it writes again."""
+        systemd = self._world.systemd
+        if systemd is None or not systemd.manner.keeps:
+            return
+        for each in self._running():
+            kept = systemd.kept(each)
+            if kept is not None and kept != each.cpus:
+                self._break(f"{each.key} has CPUs {each.cpus}, and systemd keeps {kept} for it")
 
     def _partitions(self, view: NodeView) -> None:
         """Look whether the kernel has the partitions due, and no other CPUs are taken from all."""
@@ -154,11 +180,28 @@ class Checks:
         if (effective := cgroups.read(ROOT, EFFECTIVE)) != str(left):
             self._break(f"the machine has CPUs {effective}, and {left} are in no partition")
 
+    def rests(self) -> None:
+        """Take note of what was done so far: after a quiet while next to nothing is left to do."""
+        self._at_rest = {each.id: self._done_to(each) for each in self._running()}
+
+    def _rested(self) -> None:
+        """Look whether little was written since (L2 of spec delivery.md §3)."""
+        for each in self._running():
+            done = self._done_to(each) - self._at_rest[each.id]
+            if done > MOST_AT_REST:
+                self._break(f"{each.key} was written {done} times, and nothing has happened")
+
+    def _done_to(self, container: SimulatedContainer) -> int:
+        systemd = self._world.systemd
+        asked = 0 if systemd is None else systemd.asked[container.id]
+        return asked + len(container.updated_by)
+
     def books(self) -> None:
         """Look whether books, store and runtime agree, long after."""
         world = self._world
         daemon = world.daemon
         assert daemon is not None
+        self._rested()
         view = daemon.node.view
         living = {
             each.id: each.key

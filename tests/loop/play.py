@@ -17,6 +17,7 @@ from msgspec.structs import replace
 
 from tests.loop.checks import Checks
 from tests.loop.deterministic import DeterministicLoop
+from tests.loop.systemd import PARTY
 from tests.loop.world import Chances, World, disk
 
 QUIET, LONG_AFTER = 45.0, 850.0  # seconds
@@ -60,7 +61,7 @@ def _outcome(chances: Chances, folder: Path) -> Outcome:
             checks.broken.append(f"{type(error).__name__}: {error}")
         return Outcome(
             chances=chances,
-            setting=f"{world.layout}, {' '.join(world.release)}, cgroups {world.cgroups_are}",
+            setting=world.setting,
             broken=(*checks.broken, *loop.errors),
             history=tuple(world.history),
             starts=checks.starts,
@@ -73,15 +74,19 @@ def _outcome(chances: Chances, folder: Path) -> Outcome:
 async def _play(world: World, checks: Checks) -> None:
     loop = world.loop
     await loop.spawn("runtime", world.runtime.__aenter__())
+    if world.systemd is not None:
+        await loop.spawn(PARTY, world.systemd.listen())
     world.start()
     watching = loop.spawn("checks", checks.watch())
     workers = [
         loop.spawn(f"kubelet {name}", world.worker(name))
         for name in "abcdefgh"[: world.chances.workers]
     ]
-    mischief = loop.spawn("mischief", world.mischief())
-    await asyncio.wait({mischief, *workers}, timeout=world.chances.busy + HANGS)
-    for each in (mischief, *workers):
+    mischief = [loop.spawn("mischief", world.mischief())]
+    if world.systemd is not None:
+        mischief.append(loop.spawn("mischief of systemd", world.mischief_of_systemd()))
+    await asyncio.wait({*mischief, *workers}, timeout=world.chances.busy + HANGS)
+    for each in (*mischief, *workers):
         if not each.done():
             checks.broken.append("what a kubelet has begun does not end")
             return
@@ -89,10 +94,11 @@ async def _play(world: World, checks: Checks) -> None:
     world.calm = True
     world.note("all is quiet")
     await asyncio.sleep(QUIET)
-    if not world.foreign:
+    if not world.only_the_audit_sees:
         checks.in_force()
     watching.cancel()
     if not checks.broken:
+        checks.rests()
         await world.decide()
         await asyncio.sleep(LONG_AFTER)
         checks.in_force()
@@ -127,6 +133,13 @@ def _smaller(chances: Chances) -> Iterator[Chances]:
         "stale writes",
         "hotplug",
         "full disk",
+        "systemd",
+        "daemon-reload",
+        "daemon-reexec",
+        "set-property",
+        "systemd is busy",
+        "systemd is gone",
+        "killed before it asks systemd",
     ):
         if kind not in chances.without:
             yield replace(chances, without=chances.without | {kind})

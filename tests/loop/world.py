@@ -13,7 +13,7 @@ import math
 import os
 import shutil
 import sqlite3
-from collections.abc import Awaitable, Callable, Iterator, Mapping
+from collections.abc import Awaitable, Callable, Coroutine, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from random import Random
@@ -39,8 +39,11 @@ from nri_policy.simulation.cpusets import EFFECTIVE, PARTITION
 from nri_policy.simulation.embedded import EmbeddedRuntime
 from nri_policy.store.store import RETRY_AFTER
 from nri_policy.store.writer import StoreWriter
+from nri_policy.systemd.scopes import scope_of
 from tests.faults.pods import Kubelets
+from tests.loop import systemd
 from tests.loop.deterministic import LONGEST_THREAD, DeterministicLoop
+from tests.loop.systemd import Systemd
 from tests.support import nodes
 
 NODES: tuple[tuple[str, dict[str, Any]], ...] = (
@@ -61,6 +64,7 @@ PARTITIONS = ("off", "root", "off", "isolated")  # by the seed, where cgroups ca
 CGROUPS = ("writable", "writable", "writable", "read-only", "invisible")
 BUSY = 15.0  # seconds with workers and mischief
 WORKERS = 4
+WITH_SYSTEMD = 0.5  # of the histories with visible cgroups; in the others the runtime makes them
 SLOWEST_HOOK = 3.0  # seconds
 SLOW_THREAD = 0.6  # seconds that files may take on a bad day
 
@@ -85,6 +89,10 @@ class FaultyCgroups(SimulatedCgroups):
         if self.read_only and container is not None and container.in_force is not None:
             return Confined(cpus=container.cpus, error="[Errno 30] Read-only file system")
         return super()._confine(cgroup, wanted, change)
+
+    def kept_by_systemd(self, cgroup: str) -> bool:
+        """Return whether it is a scope's: then systemd writes it again."""
+        return scope_of(cgroup) is not None
 
     def write(self, path: str, name: str, text: str) -> None:
         """Write a file of a cgroup."""
@@ -129,28 +137,43 @@ class World:
         self.history: list[str] = []
         self.lives = 0
         self.daemon: Daemon | None = None
+        self._replacing = asyncio.Lock()
         self.calm = False  # no mischief any more
         self.disturbed = 0.0  # when something last kept the daemon from its work
+        self.reloaded = -math.inf  # when settings last took effect
         self.lost_store = False
         self.disk_is_full = False
         self.stored_late = -math.inf  # until when the store may lack what was decided
         self.before: NodeView | None = None  # the books of a life that was killed
         # cpusets that another program has written, by container id: only the audit sees them
         self.foreign: dict[str, CPUSet] = {}
+        # systemd has a stream of its own: histories without it stay the same
+        self.systemds_random = Random(f"systemd {chances.seed}")
+        has_systemd = (
+            self.cgroups_are != "invisible" and self.systemds_random.random() < WITH_SYSTEMD
+        )
+        has_systemd &= "systemd" not in chances.without
         self.runtime = EmbeddedRuntime(
             folder / "nri.sock",
             online_cpus=self.machine.online,
             memory_nodes=CPUSet(node.id for node in self.machine.nodes),
             name=self.release[0],
             version=self.release[1],
-            kubelet=Kubelet(memory_capacity=self.machine.memory),
+            kubelet=Kubelet(
+                memory_capacity=self.machine.memory,
+                cgroup_driver="systemd" if has_systemd else "cgroupfs",
+            ),
             clock=loop.clock,
         )
         self.runtime.between = self._between
+        self.systemd: Systemd | None = None
+        self.undone: dict[str, float] = {}  # when systemd undid what was written, by container id
+        if has_systemd:
+            self.systemd = Systemd(folder, self.runtime, self.systemds_random, self._undid)
         self.cgroups = FaultyCgroups(self.runtime)
         self.cgroups.read_only = self.cgroups_are == "read-only"
-        # called when the answer to a container's start was given
-        self.started: Callable[[SimulatedContainer], None] = lambda _container: None
+        # called when the answer to a container's start was given, or that to its resize
+        self.answered: Callable[[str, SimulatedContainer], None] = lambda _where, _container: None
 
     @property
     def party(self) -> str:
@@ -161,6 +184,21 @@ class World:
     def state(self) -> Path:
         """The state folder of the latest life."""
         return self.folder / f"state{self.lives}"
+
+    @property
+    def only_the_audit_sees(self) -> bool:
+        """Whether cpusets were written that no look finds, as nobody has CPUs of their own there.
+
+        By another program, or by a systemd that nobody can ask to keep anything else.
+        """
+        helpless = self.systemd is not None and not self.systemd.manner.keeps
+        return bool(self.foreign) or (helpless and bool(self.undone))
+
+    @property
+    def setting(self) -> str:
+        """Machine, runtime, cgroups and how systemd is."""
+        manner = "no systemd" if self.systemd is None else self.systemd.manner.name
+        return f"{self.layout}, {' '.join(self.release)}, cgroups {self.cgroups_are}, {manner}"
 
     def note(self, what: str) -> None:
         """Write something into the history."""
@@ -235,8 +273,8 @@ class World:
     # ---- what comes between
 
     async def _between(self, where: str, container: SimulatedContainer) -> None:
-        if where == "started":
-            self.started(container)
+        if where in {"started", "updating"}:
+            self.answered(where, container)
         if self.calm:
             return
         chance = self.random.random()
@@ -284,10 +322,63 @@ class World:
             self.note(f"mischief: {kind}")
             await kinds[kind]()
 
+    def _undid(self, container: SimulatedContainer) -> None:
+        self.undone[container.id] = self.loop.time()
+        self.note(f"systemd writes {container.cpus} to {container.key} again")
+
+    async def mischief_of_systemd(self) -> None:
+        """Have systemd write everything again, or not do what it is asked for, now and then."""
+        random, own = self.systemds_random, self.systemd
+        kinds: Mapping[str, Callable[[Systemd], Coroutine[Any, Any, None]]] = {
+            "daemon-reload": Systemd.reload,
+            "daemon-reexec": lambda own: own.execute_again(random.choice((0.0, 0.5, 3.0))),
+            "set-property": self._set_property,
+            "systemd is busy": self._keep_systemd_busy,
+            "systemd is gone": self._hide_systemd,
+            "killed before it asks systemd": self._kill_before_it_asks,
+        }
+        able = [each for each in kinds if each not in self.chances.without]
+        most = 2 * self.chances.faults
+        for _ in range(most):
+            await asyncio.sleep(random.expovariate(most / self.chances.busy))
+            if self.loop.time() > self.chances.busy or not able or own is None:
+                break
+            kind = random.choice(able)
+            self.note(f"mischief: {kind}")
+            await self.loop.spawn(systemd.PARTY, kinds[kind](own))
+
+    async def _set_property(self, own: Systemd) -> None:
+        there = [each for each in self.runtime.containers if each.in_force is not None]
+        await own.set_other([each for each in there if self.systemds_random.random() < 0.5])
+
+    async def _keep_systemd_busy(self, _: Systemd) -> None:
+        async def go_on() -> None:
+            await asyncio.sleep(self.systemds_random.choice((0.3, 1.5, 3.0)))
+            self.loop.thaw(systemd.PARTY)
+
+        self.loop.freeze(systemd.PARTY)
+        self.loop.spawn("mischief of systemd", go_on())
+
+    async def _hide_systemd(self, own: Systemd) -> None:
+        await own.hang_up()
+        await asyncio.sleep(self.systemds_random.choice((0.5, 2.0, 6.0)))
+        await own.listen()
+
+    async def _kill_before_it_asks(self, own: Systemd) -> None:
+        await own.hang_up()
+        await asyncio.sleep(self.systemds_random.choice((0.5, 2.0)))
+        await self.loop.spawn("mischief of systemd", self._replace(self.systemds_random))
+        await own.listen()
+
     async def _kill(self) -> None:
-        self.kill()
-        await asyncio.sleep(self.random.choice((0.05, 0.5, 2.0)))
-        self.start()
+        await self._replace(self.random)
+
+    async def _replace(self, random: Random) -> None:
+        """Kill the daemon, and start it anew."""
+        async with self._replacing:
+            self.kill()
+            await asyncio.sleep(random.choice((0.05, 0.5, 2.0)))
+            self.start()
 
     async def _lose_store(self) -> None:
         self.lost_store = True
@@ -323,6 +414,7 @@ class World:
                 self.note(f"reload refused: {error}")
             else:
                 self.spec = spec
+                self.reloaded = self.loop.time()
 
         await asyncio.wait({self.loop.spawn(self.party, reconfigure())}, timeout=5.0)
 
@@ -370,7 +462,7 @@ class World:
         self.disturbed = self.loop.time()
 
     async def _fill_disk(self) -> None:
-        self.disk_is_full = True
+        self.disk_is_full, self.stored_late = True, math.inf
         await asyncio.sleep(self.random.uniform(0.5, 3.0))
         self.disk_is_full = False
         self.stored_late = self.loop.time() + 2 * RETRY_AFTER

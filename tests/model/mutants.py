@@ -83,12 +83,6 @@ MUTANTS: dict[str, Fault] = {
     ),
     "a start does not look at what is in doubt": _patched(Executor, "look_before", _nothing),
     "a start does not look for what systemd has undone": _patched(Overlaps, "undone", _finds_none),
-    "a resize does not look for what systemd has undone": _patched(
-        Executor, "look_before_resize", _nothing
-    ),
-    "what a new daemon finds is taken for kept by systemd": _changed(
-        DeliveryState, "_note_in_place", "each in event.new and placement.cpus", "False"
-    ),
     "a resize is answered before others have left its CPUs": _patched(Executor, "narrow", _nothing),
     "what is sent while the runtime is busy is not taken for lost": _changed(
         DeliveryState, "_flight", "lost=lost", "lost=False"
