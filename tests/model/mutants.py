@@ -112,10 +112,10 @@ MUTANTS: dict[str, Fault] = {
         DeliveryState, "_resize_doubted", _ignored
     ),
     "what a late resize has set counts as recorded": _changed(
-        DeliveryState, "_resize_ended", "known = replace(known, recorded=None)", "pass"
+        DeliveryState, "_resize_confirmed", "known = replace(known, recorded=None)", "pass"
     ),
     "the end of a resize that was overdue is not looked at": _changed(
-        DeliveryState, "_resize_ended", "flight = flight or self._flight(lost=False)", "pass"
+        DeliveryState, "_resize_confirmed", "flight = flight or self._flight(lost=False)", "pass"
     ),
     "what a resize should have brought is not sent again": _patched(
         Resizes, "_send_again", _ignored
