@@ -63,8 +63,8 @@ from nri_policy.plugin.daemon_events import DaemonEvents
 from nri_policy.plugin.decisions import log_decision
 from nri_policy.plugin.exposure import Exposure
 from nri_policy.plugin.findings import Findings
-from nri_policy.plugin.link import RuntimeLink
 from nri_policy.plugin.plugin import PolicyPlugin
+from nri_policy.plugin.runtime_link import RuntimeLink
 from nri_policy.plugin.sources import Sources
 from nri_policy.settings import OnExit, ReloadResult, Settings
 from nri_policy.store.errors import StoreError

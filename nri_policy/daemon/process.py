@@ -44,8 +44,8 @@ from nri_policy.nrt.publisher import Sink
 from nri_policy.nrt.topology_file import TopologyFile
 from nri_policy.observability.logs import Debug, write_repeats
 from nri_policy.observability.service_manager import ServiceManager
-from nri_policy.plugin.equipment import HostEquipment
 from nri_policy.plugin.exposure import DESTINATION, FILE
+from nri_policy.plugin.host_equipment import HostEquipment
 from nri_policy.plugin.sources import Sources
 from nri_policy.pools.capacity import CapacityError
 from nri_policy.settings import Address, ReloadResult, Settings, SettingsError

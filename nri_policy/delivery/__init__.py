@@ -15,9 +15,9 @@ Others import from these modules:
 | `pod_quotas` | takes the CFS quota from the cgroups of pods, and gives it back |
 | `record` | what is known about the delivery to one container |
 
-`machine` has what is to be done next, as a pure function of what has happened. Its parts: `table`
-has the records, `occupancy` which CPUs are still in use, `pod_quota_records` the records of pods,
-`partition_records` which container is a kernel partition, `overlap_times` when all cpusets are
-looked at, and `schedule` when each action is due. `cpuset_checks` compares what cgroups have with
-what is due.
+`delivery_state` has what is to be done next, as a pure function of what has happened. Its parts:
+`record_table` has the records, `occupancy` which CPUs are still in use, `pod_quota_records` the
+records of pods, `partition_records` which container is a kernel partition, `overlap_times` when all
+cpusets are looked at, and `schedule` when each action is due. `cpuset_checks` compares what cgroups
+have with what is due.
 """

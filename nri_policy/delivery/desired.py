@@ -1,4 +1,4 @@
-"""Desired placements: the decisions of one node, as the machine reads them."""
+"""Desired placements: the decisions of one node, as the delivery state reads them."""
 
 from __future__ import annotations
 

@@ -1,8 +1,8 @@
-"""The executor carries out the plan, and passes the results to the machine.
+"""The executor carries out the plan, and passes the results to the state.
 
 Owns the clock, the files and the only lock for writing them. One loop starts each action when it
 is due; requests write and look by themselves, with the same lock, where they cannot wait. It
-decides nothing: the machine names the containers of each action.
+decides nothing: the state names the containers of each action.
 
 Files are read and written in a thread, in slices, and no request waits longer than it may.
 """
@@ -30,6 +30,7 @@ from msgspec import Struct
 
 from nri_policy.delivery.cpuset_checks import CpusetCheck, enforce
 from nri_policy.delivery.cpuset_files import Change
+from nri_policy.delivery.delivery_state import DeliveryState
 from nri_policy.delivery.desired import NodeDecisions
 from nri_policy.delivery.host_cgroups import HostCgroups
 from nri_policy.delivery.inputs import (
@@ -53,7 +54,6 @@ from nri_policy.delivery.inputs import (
     WritesMissed,
     Written,
 )
-from nri_policy.delivery.machine import DeliveryState
 from nri_policy.delivery.messages import RETRY_INFORM, Link, Messages
 from nri_policy.delivery.record import Phase, cpuset_of
 from nri_policy.engine.grant import Changes
@@ -174,7 +174,7 @@ class Executor:
         self.messages = Messages(self.state, self.apply, self.clock)
 
     def apply(self, event: Input) -> None:
-        """Pass an input to the machine, and report its events."""
+        """Pass an input to the state, and report its events."""
         for each in self.state.apply(event):
             self._report(each)
         if self.state.is_due_before(self._wake_at):
@@ -228,7 +228,7 @@ class Executor:
         self.apply(ActionEnded(action=action, now=self.clock.now(), pause=pause))
 
     async def _act(self, action: Action, link: Link) -> float:
-        """Carry out an action; return the pause until the next, where the machine needs it."""
+        """Carry out an action; return the pause until the next, where the state needs it."""
         match action:
             case Action.WRITE:
                 await self.settle()

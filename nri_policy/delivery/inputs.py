@@ -1,4 +1,4 @@
-"""Inputs and outputs of the machine.
+"""Inputs and outputs of the delivery state.
 
 Values only. Times are of a monotonic clock, read by the caller. A
 *change* has no more than is to be changed; what the engine wants in all is `Desired.placement`.
@@ -21,11 +21,11 @@ from nri_policy.engine.state.partitions import Partition
 from nri_policy.foundation.cpuset import EMPTY, CPUSet
 from nri_policy.workload.pod import Resources
 
-# ---- what the machine knows of the decisions
+# ---- what the delivery state knows of the decisions
 
 
 class Desired(Protocol):
-    """The latest decisions of the engine; the machine only reads them."""
+    """The latest decisions of the engine; the delivery state only reads them."""
 
     def placement(self, container_id: str) -> Placement | None:
         """Return a container's whole placement; None if it holds no grant."""

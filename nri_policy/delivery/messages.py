@@ -12,8 +12,8 @@ import logging
 from collections.abc import Callable, Collection
 from typing import Any, Protocol
 
+from nri_policy.delivery.delivery_state import DeliveryState
 from nri_policy.delivery.inputs import CallEnded, CallLost, CallSent, Input
-from nri_policy.delivery.machine import DeliveryState
 from nri_policy.engine.grant import Changes
 from nri_policy.foundation.clock import Clock
 
@@ -30,7 +30,7 @@ class NotSentError(Exception):
 
 
 class Link(Protocol):
-    """The ways to the runtime beside answers; `plugin.link.RuntimeLink`."""
+    """The ways to the runtime beside answers; `plugin.runtime_link.RuntimeLink`."""
 
     @property
     def calls_are_safe(self) -> bool | None:

@@ -1,7 +1,7 @@
 """Occupancy: the CPUs that containers still occupy; which containers shrink, and which may grow.
 
 S2 of delivery.md §3: CPUs that a container still occupies are not given to another. A part of the
-machine, and as pure. Queries change nothing.
+delivery state, and as pure. Queries change nothing.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 
 from nri_policy.delivery.inputs import BatchBegan, BatchEnded, Desired
 from nri_policy.delivery.record import Phase
-from nri_policy.delivery.table import NEW, RecordTable
+from nri_policy.delivery.record_table import NEW, RecordTable
 from nri_policy.foundation.cpuset import CPUSet
 
 

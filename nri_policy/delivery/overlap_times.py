@@ -1,4 +1,4 @@
-"""Overlap times: when all cpusets are looked at; a part of the machine, and as pure."""
+"""Overlap times: when all cpusets are looked at; a part of the delivery state, and as pure."""
 
 from __future__ import annotations
 

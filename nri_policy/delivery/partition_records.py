@@ -1,4 +1,4 @@
-"""Partition records: which container is a kernel partition; a part of the machine, and as pure.
+"""Partition records: which container is a kernel partition; a part of the delivery state, pure.
 
 A partition that the kernel does not make is tried again after `PAUSE`, and twice as long each time;
 one that was lost is made again at once, and then rests as long. After `MAX_TRIES` of both, without
@@ -20,8 +20,8 @@ from nri_policy.delivery.inputs import (
 )
 from nri_policy.delivery.occupancy import Occupancy
 from nri_policy.delivery.record import NO_PARTITION, PartitionState
+from nri_policy.delivery.record_table import NEW
 from nri_policy.delivery.schedule import Schedule
-from nri_policy.delivery.table import NEW
 from nri_policy.engine.state.partitions import Partition
 from nri_policy.foundation.cpuset import EMPTY, CPUSet
 from nri_policy.settings import ExclusivePartitions

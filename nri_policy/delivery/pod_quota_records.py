@@ -1,4 +1,4 @@
-"""Pod quota records: the CFS quota of each pod's cgroup; a part of the machine, and as pure.
+"""Pod quota records: the CFS quota of each pod's cgroup; a part of the delivery state, and as pure.
 
 A kubelet that resizes a pod writes its quota after the last request that the runtime tells of
 (nri.md §3.10): such a pod is in doubt, and its quota is looked at again.

@@ -1,7 +1,7 @@
 """The record of one container: what is known about the way of a decision to its cgroup.
 
-The words are those of spec delivery.md §1. `machine` replaces records, and no other module keeps
-state of a delivery.
+The words are those of spec delivery.md §1. `delivery_state` replaces records, and no other module
+keeps state of a delivery.
 """
 
 from __future__ import annotations

@@ -44,7 +44,7 @@ from nri_policy.hardware.resctrl import Resctrl, resctrl_of
 from nri_policy.hardware.sysfs import TopologyError
 from nri_policy.kubelet.pod_resources import pod_resources_socket
 from nri_policy.nri.versions import Runtime
-from nri_policy.plugin.equipment import equipment_of, oci_runtime
+from nri_policy.plugin.host_equipment import equipment_of, oci_runtime
 from nri_policy.report import StatusReport
 from nri_policy.settings import Problem, Settings, SettingsError, load
 from nri_policy.systemd.scopes import socket_of

@@ -9,7 +9,7 @@ from nri_policy.delivery.executor import Executor
 from nri_policy.delivery.inputs import Answered, RequestBegan, Superseded
 from nri_policy.engine.grant import Placement
 from nri_policy.nri.plugin import Call
-from nri_policy.plugin.link import fit
+from nri_policy.plugin.runtime_link import fit
 from nri_policy.proto.nri_pb2 import ContainerUpdate
 
 # containers that are in force and recorded otherwise, in one answer: to a creation or resize, to a

@@ -14,9 +14,9 @@ from unittest import mock
 from msgspec.structs import replace
 
 from nri_policy.audit.orphans import OrphanFinder
+from nri_policy.delivery.delivery_state import DeliveryState
 from nri_policy.delivery.executor import Executor
 from nri_policy.delivery.inputs import Registered
-from nri_policy.delivery.machine import DeliveryState
 from nri_policy.delivery.overlaps import Overlaps
 from nri_policy.delivery.partitions import Partitions
 from nri_policy.plugin.answers import Answers

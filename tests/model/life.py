@@ -20,9 +20,9 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from nri_policy.delivery.cpuset_files import Change, Confined
+from nri_policy.delivery.delivery_state import DeliveryState
 from nri_policy.delivery.executor import Executor
 from nri_policy.delivery.inputs import Action, ActionBegan, ActionEnded, TimePassed
-from nri_policy.delivery.machine import DeliveryState
 from nri_policy.delivery.overlaps import Overlaps
 from nri_policy.delivery.partition_files import Settled
 from nri_policy.delivery.pod_quotas import PodQuotas

@@ -14,12 +14,12 @@ from unittest import mock
 
 from nri_policy.delivery import cpuset_checks, partition_files
 from nri_policy.delivery.cpuset_checks import CpusetCheck
+from nri_policy.delivery.delivery_state import DeliveryState
 from nri_policy.delivery.executor import Executor
-from nri_policy.delivery.machine import DeliveryState
 from nri_policy.delivery.occupancy import Occupancy
 from nri_policy.delivery.overlaps import Overlaps
 from nri_policy.delivery.partitions import Partitions
-from nri_policy.delivery.table import RecordTable
+from nri_policy.delivery.record_table import RecordTable
 from nri_policy.engine import engine
 from nri_policy.engine.event import Reconfigured
 from nri_policy.engine.restart.reconfiguration import Reconfiguration, reconfigure

@@ -11,7 +11,7 @@ from unittest import mock
 
 import pytest
 
-from nri_policy.delivery import machine
+from nri_policy.delivery import delivery_state
 from nri_policy.nri import versions
 from tests.loop.mutants import MUTANTS as LOOP_MUTANTS
 from tests.model.__main__ import explore, silent
@@ -114,7 +114,7 @@ def test_the_page_of_delivery_names_what_finds_each_known_fault() -> None:
     ]
 
 
-def test_the_rows_of_the_machines_table_are_known() -> None:
+def test_the_rows_of_the_table_of_states_are_known() -> None:
     assert rows_of_table() == [each.value for each in Row]
 
 
@@ -128,7 +128,7 @@ def test_each_row_of_the_machines_table_is_reached(release: tuple[str, str]) -> 
         "two owners that move, the kernel keeps others off, a fault",
     ):
         explore(BY_NAME[name], release, STATES_FOR_ROWS, partial(met, rows))
-    with mock.patch.object(machine, "MAX_TRIES", 1):  # one fault has a change given up
+    with mock.patch.object(delivery_state, "MAX_TRIES", 1):  # one fault has a change given up
         scene = BY_NAME["an owner comes, cgroups are read-only, a fault"]
         explore(scene, release, STATES_FOR_ROWS, partial(met, rows))
     assert rows == {*Row}

@@ -12,7 +12,7 @@ from random import Random
 
 from nri_policy.delivery import inputs
 from nri_policy.delivery.cpuset_checks import gaining, leaving
-from nri_policy.delivery.machine import DeliveryState
+from nri_policy.delivery.delivery_state import DeliveryState
 from nri_policy.delivery.partition_files import PartitionOutcome
 from nri_policy.delivery.record import NO_PARTITION, Cpuset, Phase
 from nri_policy.engine.grant import Placement

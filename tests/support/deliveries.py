@@ -9,7 +9,7 @@ from msgspec.structs import replace
 from nri_policy.delivery.executor import Executor
 from nri_policy.delivery.inputs import Action, ActionEnded
 from nri_policy.delivery.record import InFlight
-from nri_policy.delivery.table import NEW
+from nri_policy.delivery.record_table import NEW
 
 
 def change(executor: Executor, container_id: str, **fields: Any) -> None:

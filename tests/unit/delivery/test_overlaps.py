@@ -13,9 +13,9 @@ from typing import Any, cast
 import pytest
 
 from nri_policy.delivery import overlaps
+from nri_policy.delivery.delivery_state import DeliveryState
 from nri_policy.delivery.host_cgroups import HostCgroups
 from nri_policy.delivery.inputs import Action, ActionBegan, ActionEnded, CpusetsTouched
-from nri_policy.delivery.machine import DeliveryState
 from nri_policy.delivery.overlaps import PERIOD, RARELY, Overlaps
 from nri_policy.engine.grant import Placement
 from nri_policy.foundation.cpuset import EMPTY, CPUSet

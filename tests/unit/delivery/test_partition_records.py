@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from nri_policy.delivery.delivery_state import DeliveryState
 from nri_policy.delivery.inputs import (
     Action,
     ActionBegan,
@@ -14,7 +15,6 @@ from nri_policy.delivery.inputs import (
     Report,
     TimePassed,
 )
-from nri_policy.delivery.machine import DeliveryState
 from nri_policy.delivery.partition_files import PartitionOutcome
 from nri_policy.delivery.partition_records import CALM, MAX_TRIES, PAUSE, SETTLE
 from nri_policy.engine.grant import Placement

@@ -6,6 +6,7 @@ from collections.abc import Collection, Iterator
 
 import pytest
 
+from nri_policy.delivery.delivery_state import DeliveryState
 from nri_policy.delivery.inputs import (
     Action,
     ActionBegan,
@@ -29,7 +30,6 @@ from nri_policy.delivery.inputs import (
     ScopeSet,
     Written,
 )
-from nri_policy.delivery.machine import DeliveryState
 from nri_policy.delivery.record import Cpuset, Phase
 from nri_policy.engine.grant import Placement
 from nri_policy.foundation.cpuset import EMPTY, CPUSet

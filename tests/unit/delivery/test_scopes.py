@@ -12,7 +12,7 @@ from unittest.mock import AsyncMock
 
 import pytest
 
-from nri_policy.delivery import executor, machine
+from nri_policy.delivery import delivery_state, executor
 from nri_policy.delivery.inputs import Written
 from nri_policy.delivery.overlaps import Overlaps
 from nri_policy.delivery.record import Phase
@@ -115,7 +115,7 @@ async def test_what_systemd_does_not_keep_is_said_and_stays_first(tmp_path: Path
 async def test_what_systemd_does_not_keep_holds_up_nobody_else(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(machine, "RETRY_SCOPE", 1e6)
+    monkeypatch.setattr(delivery_state, "RETRY_SCOPE", 1e6)
     async with served(tmp_path, cgroups=ScopedCgroups) as it:
         systemd, executor = Systemd(refusal="Access denied"), it.daemon.executor
         shared = await written(it, systemd)

@@ -12,9 +12,9 @@ from pathlib import Path
 import pytest
 from msgspec.structs import replace
 
+from nri_policy.delivery.delivery_state import MAX_TRIES, PATIENCE, PATIENCE_TO_REGISTER
 from nri_policy.delivery.executor import Executor
 from nri_policy.delivery.inputs import Gone, Listed, Registered
-from nri_policy.delivery.machine import MAX_TRIES, PATIENCE, PATIENCE_TO_REGISTER
 from nri_policy.delivery.record import Cpuset, Phase
 from nri_policy.engine.engine import Engine
 from nri_policy.engine.event import Created, Event, Stopped
@@ -27,10 +27,10 @@ from nri_policy.nri.errors import Code
 from nri_policy.nri.plugin import Call, PluginIdentity
 from nri_policy.nri.session import UPDATE_TIMEOUT, Session
 from nri_policy.nri.ttrpc import IncomingCall
-from nri_policy.plugin import link as link_module
+from nri_policy.plugin import runtime_link as link_module
 from nri_policy.plugin.answers import Answers
 from nri_policy.plugin.convert import update_of
-from nri_policy.plugin.link import RuntimeLink
+from nri_policy.plugin.runtime_link import RuntimeLink
 from nri_policy.proto import nri_pb2 as pb
 from tests.support import nodes
 from tests.support.deliveries import change

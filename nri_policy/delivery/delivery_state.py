@@ -1,4 +1,4 @@
-"""The machine: the state of all deliveries, and the next action of each.
+"""Delivery state: the records of all deliveries, and the next action of each.
 
 It is pure: no clock, file, socket, task or log. The executor and the NRI plugin pass events as
 inputs, and carry out the plan. The next action of a container follows from its record:
@@ -89,8 +89,8 @@ from nri_policy.delivery.record import (
     Phase,
     cpuset_of,
 )
+from nri_policy.delivery.record_table import NEW, RETRY_WRITE
 from nri_policy.delivery.schedule import Schedule
-from nri_policy.delivery.table import NEW, RETRY_WRITE
 from nri_policy.engine.grant import Changes, Placement
 from nri_policy.foundation.cpuset import EMPTY, CPUSet
 

@@ -14,8 +14,8 @@ import pytest
 
 from nri_policy.foundation.clock import Clock
 from nri_policy.nri.versions import Version
-from nri_policy.plugin import equipment
-from nri_policy.plugin.equipment import HostEquipment, equipment_of, oci_runtime
+from nri_policy.plugin import host_equipment
+from nri_policy.plugin.host_equipment import HostEquipment, equipment_of, oci_runtime
 from tests.support.patience import HANGS
 
 NEW, OLD = ("runc", Version(1, 2, 0)), ("runc", Version(1, 1, 15))
@@ -128,7 +128,7 @@ def test_the_oci_runtime_tells_its_version(
     program = tmp_path / "runc"
     program.write_text(f"#!/bin/sh\necho '{printed}'\n")
     program.chmod(0o755)
-    monkeypatch.setattr(equipment, "_path", lambda: str(tmp_path))
+    monkeypatch.setattr(host_equipment, "_path", lambda: str(tmp_path))
     assert oci_runtime(Path("/")) == expected
     assert oci_runtime(tmp_path) is None, "another host's programs are not run"
     (tmp_path / "crun").symlink_to(program)
@@ -145,7 +145,7 @@ def test_a_disk_that_comes_is_seen_when_the_kernel_tells_of_it(tmp_path: Path) -
         yield True
 
     async def sleep(seconds: float) -> None:
-        if seconds == equipment.PERIOD:
+        if seconds == host_equipment.PERIOD:
             await asyncio.Event().wait()
 
     async def test() -> None:
@@ -181,7 +181,7 @@ def test_whether_there_can_be_partitions_is_not_known_before_there_is_a_cgroup(
         yield True
 
     async def sleep(seconds: float) -> None:
-        if seconds != equipment.SOON:
+        if seconds != host_equipment.SOON:
             await asyncio.Event().wait()
         v2(tmp_path)
 
