@@ -46,7 +46,7 @@ from nri_policy.tuning.rdt import resolve
 
 PERIOD = 60.0  # seconds between two questions to the tuner while nothing changes
 UNANSWERED = "the tuner does not answer: see nri-policy status"
-PAUSE = 0.05  # seconds after a decision, for those that come with it
+PAUSE = 0.05  # seconds after a decision, for those that come with it, unless a start waits
 MAX_WAIT = 0.2  # seconds that a container's start waits for the values of its CPUs
 # Drivers take interrupts for a device before the kernel reports that they are bound to it.
 _DRIVERS = uevents_of(("pci", "virtio"), ("bind", "unbind"))
@@ -110,6 +110,7 @@ class TunerLink:
         self._groups_changed = groups_changed
         self._clock = clock
         self._changed = asyncio.Event()
+        self._awaited = asyncio.Event()  # a container's start waits for the next question
         # set once the tuner has been informed of all up to now; None: `run` does not run
         self._informed: asyncio.Event | None = None
         self._informed_next = asyncio.Event()  # of what was decided since that began
@@ -141,6 +142,7 @@ class TunerLink:
         with listen(self._changed.set):
             while True:
                 self._changed.clear()
+                self._awaited.clear()
                 informed = self._informed = self._informed_next
                 self._informed_next = asyncio.Event()
                 before = self._list_groups()
@@ -149,7 +151,7 @@ class TunerLink:
                 if self._list_groups() != before:
                     self._groups_changed()
                 if await self._clock.set_within(PERIOD, self._changed):
-                    await self._clock.sleep(PAUSE)
+                    await self._clock.set_within(PAUSE, self._awaited)
 
     async def wait_for(self, placed: Placed) -> None:
         """Wait for a bounded time until the tuner has set what a container needs at its start.
@@ -163,7 +165,10 @@ class TunerLink:
             or self._node.view.interrupts_of(placed) is not None
         )
         if needed and self._informed is not None and not self.unanswered:
-            informed = self._informed_next if self._changed.is_set() else self._informed
+            informed = self._informed
+            if self._changed.is_set():
+                self._awaited.set()
+                informed = self._informed_next
             await self._clock.set_within(MAX_WAIT, informed)
 
     def inform(self) -> None:
