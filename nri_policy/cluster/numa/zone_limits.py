@@ -16,7 +16,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Collection, Hashable, Iterable, Mapping
 from copy import copy
-from typing import Self
+from typing import Any, Self
 
 from msgspec.structs import replace
 
@@ -55,7 +55,7 @@ class ZoneLimits:
         self._kinds = Kinds()
         self._empty = HostZones(self._kinds, zones, self._view, empty=True)
         self._emptied: HostZones | None = None  # of limits made by `emptied`
-        self._hosts: HostZones | None = None  # see `_host_zones`
+        self._hosts: HostZones | None = None  # see `host_zones`
         self._seen = 0  # generation of the zones in `_hosts`
         self._changed: dict[
             Key, None
@@ -71,7 +71,7 @@ class ZoneLimits:
         """Return how many new pods of a unit nodes take that may refuse some for their zones."""
         if not self.may_refuse():
             return {}
-        hosts = self._host_zones()
+        hosts = self.host_zones()
         workers, *leader = self._pods_of(unit)
         limits: OwnLimits = {}
         for pods in (workers, *leader):
@@ -88,7 +88,7 @@ class ZoneLimits:
         taken: Mapping[str, Assignment],
     ) -> Limits:
         """Return the *limits* of a group's unit beside new assignments of the same group."""
-        hosts = self._host_zones()
+        hosts = self.host_zones()
         aligned = hosts.aligned_hosts()
         found = {name: dict(each) for name, each in limits.items()}
         workers, *leader = self._pods_of(unit)
@@ -109,7 +109,7 @@ class ZoneLimits:
         self, placed: PlacementGroup, kept: PlacementGroup | None = None
     ) -> RefusedByHost:
         """Return what nodes refuse of a *placed* group's pods, but for those in *kept* places."""
-        hosts = self._host_zones()
+        hosts = self.host_zones()
         aligned = hosts.aligned_hosts()
         before = {} if kept is None else self._by_host(kept)
         return {
@@ -169,12 +169,12 @@ class ZoneLimits:
 
     def fork(self, usages: GroupUsages) -> Self:
         """Return those of a fork for trials, with its groups."""
-        made = copy(self)
-        made._usages = usages  # noqa: SLF001 - other limits
-        if self._emptied is None:
-            made._origin, made._hosts = self._origin or self, None  # noqa: SLF001 - other limits
-            made._changed = {} if self._origin is None else {**self._changed}  # noqa: SLF001 - other limits
-        return made
+        if self._emptied is not None:
+            return self._copy(_usages=usages)
+        changed = {} if self._origin is None else {**self._changed}
+        return self._copy(
+            _usages=usages, _origin=self._origin or self, _hosts=None, _changed=changed
+        )
 
     def emptied(
         self,
@@ -186,10 +186,15 @@ class ZoneLimits:
 
         And *lasting* pods of no group, of all nodes or *only* some of them. They stay as they are.
         """
-        made = copy(self)
-        made._usages, made._emptied = usages, self._empty  # noqa: SLF001 - other limits
+        emptied = self._empty
         if self.may_refuse() and (usages.groups or lasting):
-            made._emptied = self._zones_with(usages, lasting, only)  # noqa: SLF001 - other limits
+            emptied = self._zones_with(usages, lasting, only)
+        return self._copy(_usages=usages, _emptied=emptied)
+
+    def _copy(self, **changed: Any) -> Self:
+        """Return limits that differ from these by the *changed* attributes."""
+        made = copy(self)
+        vars(made).update(changed)
         return made
 
     def _zones_with(
@@ -206,12 +211,12 @@ class ZoneLimits:
                     places["", "/".join(key)] = {host: [pods]}
         return self._empty.fork(places, {})
 
-    def _host_zones(self) -> HostZones:
+    def host_zones(self) -> HostZones:
         """Return the zones of hosts in this state of the cluster."""
         if self._emptied is not None:
             return self._emptied
         if self._origin is not None:
-            return self._fork_of(self._origin._host_zones())  # noqa: SLF001 - other limits
+            return self._fork_of(self._origin.host_zones())
         self._kinds.tidy()
         fits = self.zones().fits
         if self._hosts is None:

@@ -12,7 +12,7 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from copy import copy
 from operator import attrgetter
 from types import MappingProxyType
-from typing import cast
+from typing import Any, Self, cast
 
 from msgspec.structs import replace
 
@@ -34,6 +34,10 @@ from nri_policy.native._spreading import spread as fill
 _OUTSIDE = 255  # code of nodes outside `within`
 MAX_COUNTS = 16  # of kinds of pods that are kept; the least recently used go first
 
+_Kind = tuple[
+    frozenset[tuple[str, int]], Filter
+]  # of pods: what they request, and where they may go
+
 
 class SpreadTree:
     """Every node as a leaf, by the values of labels and its name; only some take new pods."""
@@ -54,8 +58,8 @@ class SpreadTree:
         self._used = used
         self._running = running
         self._gone: dict[tuple[str, ...], int] = {}  # leaves of nodes that went, by path
-        self._counts: OrderedDict[tuple[frozenset[tuple[str, int]], Filter], Counts] = OrderedDict()
-        self._origin: SpreadTree | None = None  # of a fork
+        self._counts: OrderedDict[_Kind, Counts] = OrderedDict()
+        self._known: Mapping[_Kind, Counts] = {}  # of the tree that a fork was made of
         self._nodes: list[ClusterNode]  # by leaf; as it was where it went
         self.domains: Domains
         self._tainted: set[int]  # leaves
@@ -89,22 +93,22 @@ class SpreadTree:
         for name, amounts in self._used.items():
             self.use(name, amounts, 1)
 
-    def fork(self) -> SpreadTree:
+    def fork(self) -> Self:
         """Return a tree that goes on by itself, while no node changes in this one."""
+        return self._copy(rows=self.rows.fork(), _every=self._every[:], _known=self._counts)
+
+    def _copy(self, **changed: Any) -> Self:
+        """Return a tree of the same leaves that differs by the *changed* attributes."""
         made = copy(self)
-        made.rows = self.rows.fork()
-        made._every = self._every[:]  # noqa: SLF001 - another of this class
-        made._counts, made._origin = OrderedDict(), self  # noqa: SLF001
+        vars(made).update(changed, _counts=OrderedDict())
         return made
 
     def without_usage(
         self, nodes: Mapping[str, ClusterNode], only: Collection[str] | None = None
-    ) -> SpreadTree:
+    ) -> Self:
         """Return a tree of the same leaves with nothing in use, and none but these nodes if any."""
-        made = copy(self)
-        made.rows = Rows(self.domains)
-        made._every = array("i", bytes(4 * len(self._nodes)))  # noqa: SLF001 - another of this class
-        made._counts, made._origin = OrderedDict(), None  # noqa: SLF001
+        every = array("i", bytes(4 * len(self._nodes)))
+        made = self._copy(rows=Rows(self.domains), _every=every, _known={})
         for name in nodes if only is None else only:
             leaf = self._at.get(name)
             if leaf is not None and _is_open(nodes[name]):
@@ -269,7 +273,7 @@ class SpreadTree:
         if found is None:
             vector = Vector(self.rows, with_place(pod))
             found = Counts(self.rows, vector, kind.mask)
-            known = None if self._origin is None else self._origin._counts.get(key)  # noqa: SLF001
+            known = self._known.get(key)
             if known is not None:
                 found.start_from(known)
             if len(self._counts) == MAX_COUNTS:

@@ -78,7 +78,7 @@ class Tree:
         self._used = used
         self._hosts_assigned = False  # whether assignments name hosts below the leaves
         self._counts: OrderedDict[object, Counts] = OrderedDict()
-        self._origin: Self | None = None  # of a fork
+        self._known: Mapping[object, Counts] = {}  # of the tree that a fork was made of
         paths, first, others = arrange(
             nodes, tuple(topology.levels), topology.node_labels, self.left_out
         )
@@ -175,18 +175,19 @@ class Tree:
 
     def fork(self) -> Self:
         """Return a tree that goes on by itself, while no node changes in this one."""
+        return self._copy(rows=self.rows.fork(), _known=self._counts)
+
+    def _copy(self, **changed: Any) -> Self:
+        """Return a tree of the same leaves that differs by the *changed* attributes."""
         made = copy(self)
-        made.rows = self.rows.fork()
-        made._counts, made._origin = OrderedDict(), self  # noqa: SLF001 - another of this class
+        vars(made).update(changed, _counts=OrderedDict())
         return made
 
     def without_usage(
         self, nodes: Mapping[str, ClusterNode], only: Collection[str] | None = None
     ) -> Self:
         """Return a tree of the same leaves with nothing in use, and none but these nodes if any."""
-        made = copy(self)
-        made.rows = Rows(self.shape.domains)
-        made._counts, made._origin = OrderedDict(), None  # noqa: SLF001 - another of this class
+        made = self._copy(rows=Rows(self.shape.domains), _known={})
         if only is None and self.shape.by_host:
             made.rows.fill([None if each is None else each.allocatable for each in self._nodes])
         else:
@@ -325,7 +326,7 @@ class Tree:
         found = self._counts.get(key)
         if found is None:
             found = self.count_once(demand)
-            known = None if self._origin is None else self._origin._counts.get(key)  # noqa: SLF001
+            known = self._known.get(key)
             if known is not None:
                 found.start_from(known)
             self._counts[key] = found

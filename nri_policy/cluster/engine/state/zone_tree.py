@@ -71,7 +71,7 @@ class ZoneTree(Tree):
         self.shape = Shape(topology, leaves, self._host_at, self._below)
         self.rows = Rows(self.shape.domains, unlisted=True)
         for name, at in self._first_zone.items():
-            self._set(at, self._zones[name])
+            self.set_host(at, self._zones[name])
 
     def fork(self, hosts: Tree | None = None) -> Self:
         """Return a tree of the same zones, of a fork of the *hosts*."""
@@ -92,10 +92,10 @@ class ZoneTree(Tree):
         for name in self._node_at if only is None else only:
             first = self._node_at.get(name)
             if first is not None:
-                made._set(first, self._zones[name].without_usage())  # noqa: SLF001
+                made.set_host(first, self._zones[name].without_usage())
         return made
 
-    def _set(self, first: int, zones: NodeZones) -> None:
+    def set_host(self, first: int, zones: NodeZones) -> None:
         """Set what the zones of a host have, the leaves from its *first* one on."""
         found, _ = zones_of(zones, self._below)
         parts = _numa_parts(zones, self._below[-1])
