@@ -300,13 +300,14 @@ def tree_of(state: ClusterState, unit: Unit) -> Tree:
     """
     request = unit.workers.request or PlacementRequest()
     topology = state.ledger.topology(request.topology)
-    named = named_levels(request)
+    named = [each for each in named_levels(request) if each not in topology.levels]
+    if not named:
+        return state.tree(topology.name)
     below = [ZONE_LEVEL + kind for kind in topology.below_host]
-    unknown = [each for each in named if each not in topology.levels and each not in below]
+    unknown = [each for each in named if each not in below]
     if unknown:
         raise Unplaceable(unknown_level_of(state, min(unknown), topology))
-    depth = max((below.index(each) + 1 for each in named if each in below), default=0)
-    return state.tree(topology.name, depth)
+    return state.tree(topology.name, max(below.index(each) + 1 for each in named))
 
 
 def unknown_level_of(state: ClusterState, level: str, topology: Topology) -> str:

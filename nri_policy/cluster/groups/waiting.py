@@ -9,6 +9,7 @@ attempt.
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from functools import lru_cache
 
 import msgspec
 from msgspec.structs import replace
@@ -358,9 +359,7 @@ class WaitingGroups:
         if not self._groups.holding:
             return frozenset()
         rank = self.queue.rank(key)
-        return frozenset(
-            host for _, other, hosts in self.reservations() if other < rank for host in hosts
-        )
+        return _all_of(tuple([hosts for _, other, hosts in self.reservations() if other < rank]))
 
     def _without(self, hosts: frozenset[str]) -> Engine:
         """Return the engine without hosts; a fork is kept, for most groups are refused."""
@@ -384,6 +383,12 @@ class WaitingGroups:
         self._lacks.clear()
         self._hopeless.clear()
         self.queue.note_new_cluster()
+
+
+@lru_cache(maxsize=64)
+def _all_of(hosts: tuple[tuple[str, ...], ...]) -> frozenset[str]:
+    """Return all hosts, one set for all groups that ask."""
+    return frozenset(host for each in hosts for host in each)
 
 
 def topology_name(group: PlacementGroup) -> str:
