@@ -39,6 +39,7 @@ SYSTEM = (
     "systemd",
     "dbus",
     "conmon",
+    "irqbalance",
 )
 CONTAINERDS = ("trixie", "forky")
 RUNC = "forky"  # the suite whose runc has scheduling classes, and need not copy itself

@@ -6,7 +6,7 @@ import os
 import signal
 import subprocess
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -17,7 +17,9 @@ import pytest
 from nri_policy.foundation.cpuset import CPUSet
 from nri_policy.hardware.interrupts import Interrupts, read_interrupts
 from nri_policy.tuning.decision import ItemState
+from nri_policy.tuning.files import KernelFiles
 from nri_policy.tuning.interrupts import item_of
+from nri_policy.tuning.irqbalance import list_sockets, read_banned
 from nri_policy.tuning.items import Item
 from nri_policy.tuning.protocol import SOCKET, Tunable, TunerError, ask
 from tests.e2e.daemon import PROGRAM
@@ -167,6 +169,48 @@ def test_the_interrupts_of_its_disk_are_handled_on_the_container_s_cpus(
         pod.delete()
         eventually(tunables, lambda left: not left, every=0.25)
     assert interrupts() == before
+
+
+@contextmanager
+def balancing() -> Iterator[tuple[Process, str]]:
+    """Run irqbalance; yield also its process id, by its socket."""
+    Path("/run/irqbalance").mkdir(exist_ok=True)
+    process = Process(["irqbalance", "--foreground", "--interval", "1"], os.environ)
+    try:
+        (id_,) = eventually(lambda: [*list_sockets(Path("/"))], bool, every=0.25)
+        yield process, id_
+    finally:
+        process.kill()
+
+
+def _admin(names: Mapping[int, str], node: int) -> int:
+    """Return the one interrupt of a disk that the kernel does not manage."""
+    folder = str(_function(_block(node)))[1:]
+    own = read_interrupts(Path("/"), [folder]).of_devices[folder]
+    (admin,) = (number for number in own if names.get(number, "").endswith("q0"))
+    return admin
+
+
+def test_irqbalance_moves_the_interrupts_of_other_disks_only(scene: Scene, tmp_path: Path) -> None:
+    files, names = KernelFiles(Path("/")), {each.number: each.name for each in interrupts().each}
+    set_, other = _admin(names, 1), item_of(_admin(names, 0))
+    key = "irq-affinity.resource-policy.nri.io/container.main"
+    with balancing() as (balancer, id_), tuner(tmp_path):
+        pod = scene.kubelet.run_pod(
+            "own", {"main": guaranteed(2000)}, annotations={key: f"{{claim: [{set_}]}}"}
+        )
+        cpus = kernel.effective(kernel.start(pod, "main")).cpus
+        eventually(tunables, bool, every=0.25)
+        assert read_banned(Path("/"), id_) == str(set_)
+        for _ in range(3):
+            files.write(other, "0-7")
+            balancer.send(signal.SIGHUP)  # it looks at all anew
+            eventually(lambda: files.read(other), lambda found: found != "0-7", every=0.25)
+            assert files.read(item_of(set_)) == cpus
+        assert tunables()[item_of(set_)].state is ItemState.OK
+        pod.delete()
+        eventually(tunables, lambda left: not left, every=0.25)
+        assert read_banned(Path("/"), id_) == ""
 
 
 READS = 500  # of a disk, by processes on all CPUs
