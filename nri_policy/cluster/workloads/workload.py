@@ -35,6 +35,7 @@ from nri_policy.cluster.objects.priority import PRIORITY_CLASS, PriorityClasses
 from nri_policy.cluster.requests import group as placement
 from nri_policy.cluster.requests.annotations import (
     GROUP,
+    GROUP_SIZE,
     JOBSET_EXCLUSIVE,
     LWS_SUBGROUP_EXCLUSIVE,
     POD_GROUP,
@@ -349,6 +350,8 @@ def _add_pod(
         name = name or (f"{MAIN}-{len(pod_sets)}" if pod_sets else MAIN)
         pod_sets.append(PodSet(name=name, count=1, template=template, request=request))
     groups[key] = PlacementGroup(namespace=key[0], name=key[1], pod_sets=tuple(pod_sets))
+    if named is None and GROUP_SIZE in given:
+        raise DocumentError(join(join(place, "annotations"), GROUP_SIZE), f"it needs {GROUP}")
     if named is not None:
         size = read_size(pod.annotations, pod.labels, place)
         if size is None and POD_GROUP in given:

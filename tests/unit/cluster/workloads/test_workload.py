@@ -156,6 +156,14 @@ def test_pods_are_of_the_group_that_they_name_or_of_their_owners(
     assert shape(read_groups(pods)) == expected
 
 
+def test_a_size_of_a_group_without_its_name_is_refused() -> None:
+    size = {"placement.nri/group-size": "8"}
+    with pytest.raises(DocumentError, match=r"group-size: it needs placement\.nri/group"):
+        read_groups([pod("p", **size)])
+    (group,) = read_groups([pod("p", **size, **{"placement.nri/group": "g"})])
+    assert shape([group]) == {"g": {"main": 8}}
+
+
 def test_a_total_that_is_no_number_is_refused() -> None:
     bad = pod(
         "p",
