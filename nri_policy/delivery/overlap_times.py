@@ -9,6 +9,7 @@ from nri_policy.delivery.schedule import Schedule
 
 SETTLE = 0.1  # seconds from a write to the look: a change is many writes
 REST = 1.4  # seconds from a look until the next write counts: an overlap ends within two
+BREATH = 0.3  # seconds from a look to the next of a period, at least; so at most a period more
 
 
 class OverlapTimes:
@@ -25,8 +26,9 @@ class OverlapTimes:
     def ended(self, now: float, period: float) -> None:
         """Look again with the next tick of a *period*, or after a cpuset changes."""
         due = self._schedule.due
-        self._rest_until = rest = now + REST
+        self._rest_until = now + REST
         if due[Action.OVERLAPS] < math.inf:  # one has changed during the look
-            due[Action.OVERLAPS] = rest + SETTLE
+            due[Action.OVERLAPS] = self._rest_until + SETTLE
         else:
-            due[Action.OVERLAPS] = rest + period - rest % period
+            after = now + BREATH
+            due[Action.OVERLAPS] = after + period - after % period

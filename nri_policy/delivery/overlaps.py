@@ -31,7 +31,7 @@ from nri_policy.node import Node, NodeView
 
 log = logging.getLogger(__name__)
 
-PERIOD = 1.5  # seconds between two looks, at most: an overlap ends within two
+PERIOD = 1.5  # seconds between two looks, or a little more: an overlap ends within two
 RARELY = 30.0  # the same while the kernel tells of writes
 _REMEDIES = {
     errno.EMFILE: "; raise fs.inotify.max_user_instances",

@@ -16,6 +16,7 @@ from nri_policy.delivery import overlaps
 from nri_policy.delivery.delivery_state import DeliveryState
 from nri_policy.delivery.host_cgroups import HostCgroups
 from nri_policy.delivery.inputs import Action, ActionBegan, ActionEnded, CpusetsTouched
+from nri_policy.delivery.overlap_times import BREATH
 from nri_policy.delivery.overlaps import PERIOD, RARELY, Overlaps
 from nri_policy.engine.grant import Placement
 from nri_policy.foundation.cpuset import EMPTY, CPUSet
@@ -172,8 +173,16 @@ def test_a_look_follows_each_write_and_is_at_a_multiple_of_the_period_else() -> 
 def test_while_the_kernel_does_not_tell_all_are_looked_at_every_period() -> None:
     looks = Looks(100.0)
     looks.next(PERIOD)
-    assert looks.next(PERIOD) == 1.4 + 0.5, "to a multiple of the period"
+    assert looks.next(PERIOD) == 0.4, "to a multiple of the period"
     assert [looks.next(PERIOD) for _ in range(3)] == [1.5, 1.5, 1.5]
+
+
+def test_without_news_of_writes_the_next_look_is_in_time_whenever_one_ends() -> None:
+    """An overlap ends within two seconds, also beside looks that take long or follow a write."""
+    for tenths in range(15):
+        looks = Looks(100.0 + tenths / 10)
+        looks.next(PERIOD)
+        assert BREATH <= looks.next(PERIOD) <= PERIOD + BREATH
 
 
 def test_what_is_written_during_a_look_is_looked_at_after_it() -> None:
