@@ -485,6 +485,7 @@ class World:
         for each in self.runtime.containers:
             if each.in_force is not None and each.in_force.cpu.cpus:
                 each.in_force.cpu.cpus = str((each.cpus & machine.online) or machine.online)
+        self.disturbed = self.loop.time()
         if (daemon := self.daemon) is not None:
             change = daemon.events.reconfigure(machine=machine)
             await asyncio.wait({self.loop.spawn(self.party, change)}, timeout=5.0)
