@@ -194,6 +194,9 @@ class DeliveryState(Occupancy):
             return
         for each, change in changes.items():
             known = self.records.get(each, NEW)
+            flight = known.in_flight
+            if flight is not None and flight.written and flight.request < self.requests:
+                known = replace(known, in_flight=None)  # it has arrived, and was in force before
             new = self.unless_leaving(each, change)
             if known.pending is not None:
                 new = new.after(known.pending)
@@ -226,7 +229,7 @@ class DeliveryState(Occupancy):
         about, own = event.about, event.own
         self._drop_pending(about)
         if event.updates:
-            self._send(event.updates, carrier=about if event.creating else "")
+            self._send(event.updates, answer=True, carrier=about if event.creating else "")
         if not self.pending:
             self._send_since = self._hurry_at = math.inf
         if own is None:
@@ -240,10 +243,16 @@ class DeliveryState(Occupancy):
         self.put(about, replace(known, in_flight=self._flight(lost=False)))
         self._look_soon()
 
-    def _send(self, updates: Changes, *, carrier: str = "") -> None:
+    def _send(self, updates: Changes, *, answer: bool = False, carrier: str = "") -> None:
         """Take note of updates that are sent beside what the runtime asked about (§3.7a 9)."""
         for each, placement in updates.items():
-            sent = self._sent(_without_pending(self.records.get(each, NEW)), placement)
+            known = _without_pending(self.records.get(each, NEW))
+            has = known.observed if known.visible else None
+            sent = self._sent(known, placement)
+            # a call's end shows that it has arrived
+            if answer and has is not None and placement.cpus and has.has(placement):
+                assert sent.in_flight is not None, "it was sent"
+                sent = replace(sent, in_flight=replace(sent.in_flight, written=True))
             self.put(each, replace(sent, carrier=carrier) if carrier else sent)
         if updates:
             self._look_soon()
@@ -690,7 +699,8 @@ class DeliveryState(Occupancy):
             elif running and (late or flight.request < self.requests):
                 self.put(each, replace(known, in_flight=None, resent=0))
         elif check.is_in_force:
-            if known.phase in SETTLED:
+            arrived = late or not flight.written or flight.request < self.requests
+            if arrived and known.phase in SETTLED:
                 has = replace(cpuset_of(check.found), cpus=check.cpus)
                 self.put(each, replace(_seen(known, has), in_flight=None, resent=0))
         elif running and (late or flight.lost):
@@ -716,8 +726,9 @@ class DeliveryState(Occupancy):
             yield Report(event=Event.ENFORCED, container_id=each, cpus=check.cpus)
             if check.lost:
                 known = replace(known, recorded=None)  # the runtime may have recorded it or not
+            flight = known.in_flight and replace(known.in_flight, written=True)
             new = self._with_written(known, check.placement, check.cpus, self.now)
-            self.put(each, replace(new, failed_at=None))
+            self.put(each, replace(new, in_flight=flight, failed_at=None))
             if check.settled and check.cpus != due.cpus:
                 # it has left what is another's, and lacks some of its own: nothing else is due
                 self._note({each: due})

@@ -59,6 +59,9 @@ class InFlight(Struct, frozen=True, kw_only=True):
     since: float  # seconds of a monotonic clock
     request: int  # the number of the runtime's latest request when it was sent
     lost: bool  # the runtime may never write it to the cgroup (nri.md §3.6)
+    # A file has set it: that it is in force does not show that the answer has arrived, which would
+    # undo what is written next (nri.md §3.7a 10).
+    written: bool = False
 
 
 class PartitionState(Struct, frozen=True, kw_only=True):

@@ -6,7 +6,7 @@ from collections.abc import Collection, Iterator
 
 import pytest
 
-from nri_policy.delivery.delivery_state import DeliveryState
+from nri_policy.delivery.delivery_state import GRACE, DeliveryState
 from nri_policy.delivery.inputs import (
     Action,
     ActionBegan,
@@ -28,6 +28,7 @@ from nri_policy.delivery.inputs import (
     ResizeConfirmed,
     ResizeTakenBack,
     ScopeSet,
+    TimePassed,
     Written,
 )
 from nri_policy.delivery.record import Cpuset, Phase
@@ -343,6 +344,63 @@ def test_the_answer_about_a_container_itself_is_not_lost() -> None:
     assert not state.may_be_lost("a")
     apply(state, CallSent(changes={"a": placement("1")}, now=2.0))
     assert state.may_be_lost("a")
+
+
+def looked_at(state: DeliveryState, cpus: str, now: float) -> Checked:
+    """Return a look at all in flight, each with these CPUs."""
+    checks = state.begin_check()
+    for each in checks:
+        each.see(Resources(cpus=cpus, mems="0"))
+    return Checked(checks=checks, now=now)
+
+
+def test_a_look_shows_that_an_answer_has_arrived_unless_a_file_had_set_it() -> None:
+    """The answer would undo what a file sets before that (nri.md §3.7a 10)."""
+    state = state_of("written", "sent")
+    informed = {each: placement("1", "0") for each in ("written", "sent")}
+    apply(
+        state,
+        Observed(container_id="written", cpuset=cpuset("1")),
+        Observed(container_id="sent", cpuset=cpuset("1-3")),
+        RequestBegan(now=1.0),
+        Answered(about="other", updates=informed, now=1.0),
+    )
+    assert {*state.in_flight} == {"sent", "written"}
+    apply(state, looked_at(state, "1", 1.5))
+    assert [*state.in_flight] == ["written"]
+
+
+def test_a_look_that_writes_does_not_show_that_an_answer_has_arrived() -> None:
+    state = state_of("a")
+    answer = Answered(about="other", updates={"a": placement("1", "0")}, now=1.0)
+    apply(state, Observed(container_id="a", cpuset=cpuset("1-3")), RequestBegan(now=1.0), answer)
+    look = looked_at(state, "1", 1.5)
+    look.checks[0].written = True
+    apply(state, look, looked_at(state, "1", 1.6))
+    assert state.in_flight
+
+
+@pytest.mark.parametrize("then", [RequestBegan(now=2.0), TimePassed(now=1.0 + GRACE + 0.1)])
+def test_an_answer_has_arrived_with_the_next_request_or_after_a_while(then: Input) -> None:
+    state = state_of("a")
+    answer = Answered(about="other", updates={"a": placement("1", "0")}, now=1.0)
+    apply(state, Observed(container_id="a", cpuset=cpuset("1")), RequestBegan(now=1.0), answer)
+    apply(state, looked_at(state, "1", 1.5))
+    assert state.in_flight
+    apply(state, then)
+    apply(state, looked_at(state, "1", state.now))
+    assert not state.in_flight
+
+
+def test_a_file_brings_what_the_next_request_changes_of_what_an_answer_said() -> None:
+    state = state_of("a")
+    answer = Answered(about="other", updates={"a": placement("1", "0")}, now=1.0)
+    started = PhaseChanged(container_id="a", phase=Phase.RUNNING, now=0.0)
+    apply(state, started, Observed(container_id="a", cpuset=cpuset("1")), answer)
+    apply(state, Decided(changes={"a": placement("2")}, now=1.5))
+    assert [*state.waiting] == ["a"], "the answer may not have arrived"
+    apply(state, RequestBegan(now=1.6), Decided(changes={"a": placement("3")}, now=1.6))
+    assert [*state.by_file] == ["a"]
 
 
 def test_the_next_request_says_that_the_answers_before_were_handled() -> None:
