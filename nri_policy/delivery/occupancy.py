@@ -36,6 +36,7 @@ class Occupancy(RecordTable):
         """Return the containers that must shrink, by a file (nri.md §3.7a 2).
 
         Containers that keep no CPU come last: they get new CPUs, which others have left by then.
+        Of these, owners are the very last: the others may be on CPUs that become theirs.
         """
         some: dict[str, None] = {}
         last: dict[str, None] = {}
@@ -46,7 +47,8 @@ class Occupancy(RecordTable):
             if has is not None and has.cpus - pending.cpus:
                 (some if has.cpus & pending.cpus else last)[each] = None
         given = (each for each in self._overtaken() if each not in last)
-        return [*some, *dict.fromkeys(each for each in given if each not in some), *last]
+        moving = sorted(last, key=lambda each: bool(self.desired.own(each)))
+        return [*some, *dict.fromkeys(each for each in given if each not in some), *moving]
 
     def _overtaken(self) -> Iterator[str]:
         """Yield the containers that lose CPUs again which the running batch may give them.

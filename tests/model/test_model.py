@@ -111,6 +111,25 @@ def test_an_answer_that_is_not_handled_yet_undoes_nothing() -> None:
     assert "sharer is written: 0 → 1" not in then
 
 
+def test_a_container_leaves_the_cpus_of_an_owner_that_moves_before_that_comes() -> None:
+    """They exchange CPUs: the one that shares them may be on those that the owner leaves."""
+    then = follow(
+        "owner and sharer, a CPU comes and goes, a fault",
+        ("containerd", "2.4.0"),
+        (
+            "a CPU goes offline",
+            "owner is to be resized",
+            "the daemon is killed",
+            "the runtime resizes owner: 1",
+            "a new daemon starts",
+            "the runtime lists its containers",
+            "files are read",
+            "files are read",
+        ),
+    )
+    assert "sharer is written: 2-3 → 1; owner is written: 1 → 2-3" in then
+
+
 def test_each_release_is_like_one_that_is_explored() -> None:
     explored = {differences(*release) for release in RELEASES}
     shipped = {
