@@ -87,6 +87,9 @@ MUTANTS: dict[str, Fault] = {
     "what is sent while the runtime is busy is not taken for lost": _changed(
         DeliveryState, "_flight", "lost=lost", "lost=False"
     ),
+    "what a new daemon finds is taken for kept by systemd": _changed(
+        DeliveryState, "_note_in_place", "each in event.new and placement.cpus", "False"
+    ),
     "systemd is not asked to keep what was written": _patched(Executor, "persist", _nothing),
     "a file is not written for what a message was to bring": _patched(
         DeliveryState, "put", RecordTable.put
