@@ -196,7 +196,7 @@ class DeliveryState(Occupancy):
             known = self.records.get(each, NEW)
             flight = known.in_flight
             if flight is not None and flight.written and flight.request < self.requests:
-                known = replace(known, in_flight=None)  # it has arrived, and was in force before
+                known = replace(known, in_flight=None)  # the answer arrived; the file had set it
             new = self.unless_leaving(each, change)
             if known.pending is not None:
                 new = new.after(known.pending)

@@ -1,6 +1,6 @@
 """Messages to the runtime beside answers: calls that carry changes, and calls that only inform.
 
-They decide nothing: the machine says what waits for a message. No call or registration while
+They decide nothing: the state has what waits for a message. No call or registration while
 handling a request or holding the engine's turn: the runtime may wait for the answer with the lock
 that it needs for the call (nri.md §3.7).
 """

@@ -59,8 +59,8 @@ class InFlight(Struct, frozen=True, kw_only=True):
     since: float  # seconds of a monotonic clock
     request: int  # the number of the runtime's latest request when it was sent
     lost: bool  # the runtime may never write it to the cgroup (nri.md §3.6)
-    # A file has set it: that it is in force does not show that the answer has arrived, which would
-    # undo what is written next (nri.md §3.7a 10).
+    # The daemon wrote the same cpuset to the cgroup. So a look that finds it does not show that the
+    # runtime has handled the answer, which would undo the next write (nri.md §3.7a 10).
     written: bool = False
 
 

@@ -1,6 +1,6 @@
 """ResourceClaims and their templates (resource.k8s.io/v1): what they request and were allocated.
 
-As they are written in manifests, and as the API server has them.
+Read from manifests and from the API server alike.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ class RequestedCapacity(Part, frozen=True):
 
 
 class WantedDevices(Part, frozen=True):
-    """A number of devices of one class, for a request or for one of its alternatives."""
+    """Devices of one class that a request, or one of its alternatives, names, and their number."""
 
     device_class_name: str
     name: str = ""  # of a subrequest

@@ -35,7 +35,7 @@ class Shortcoming(StrEnum):
     SPILLED = "spilled"  # it shares the reserved CPUs, because no others are left
     OVERFLOWED = "overflowed"  # it should be on the reserved CPUs, but they are full
     CONFINED = "confined"  # its pool has fewer CPUs than its CPU limit allows
-    REMOTE = "remote"  # its memory nodes are not near its CPUs
+    REMOTE = "remote"  # its memory nodes are far from its CPUs
     WIDENED = "widened"  # its memory lies on more nodes than its pool has
     CLASS = "class"  # its runtime or node cannot apply parts of its classes
 

@@ -91,12 +91,12 @@ class SimulatedContainer:
 
     @property
     def cpus(self) -> CPUSet:
-        """CPUs that its cgroup is pinned to, or will be; empty if it is not pinned."""
+        """The present or planned cpuset of its cgroup; empty for no cpuset."""
         return parse_cpus(self.effective.cpu.cpus)
 
     @property
     def mems(self) -> CPUSet:
-        """Memory nodes that its cgroup is pinned to, or will be; empty if it is not pinned."""
+        """The present or planned memory nodes of its cgroup; empty for no cpuset."""
         return parse_cpus(self.effective.cpu.mems)
 
     @property

@@ -387,7 +387,7 @@ class WaitingGroups:
 
 @lru_cache(maxsize=64)
 def _all_of(hosts: tuple[tuple[str, ...], ...]) -> frozenset[str]:
-    """Return all hosts, one set for all groups that ask."""
+    """Return all hosts; equal arguments share one set."""
     return frozenset(host for each in hosts for host in each)
 
 

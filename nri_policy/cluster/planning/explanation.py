@@ -93,7 +93,7 @@ class GroupExplanation(Struct, frozen=True, rename="camel"):
     status: GroupStatus
     pod_sets: list[PodSetExplanation]
     changes: list[SuggestedChange] = []
-    standing: QueuePosition | None = None  # None for a group that has its places
+    standing: QueuePosition | None = None  # None for a placed group
     refused: dict[str, int] = {}  # pods that nodes refuse at the places that it has, by pod set
     notes: list[str] = []  # why, and what else people should know of it
     movable: int = 0  # pods that may move: whether that would help is for a plan to find

@@ -68,7 +68,7 @@ class Played(Struct, frozen=True):
     groups: list[GroupState]
     problems: list[str]
     at: float = 0.0  # seconds
-    notes: list[str] = []  # fields of applied groups that do not affect their places
+    notes: list[str] = []  # fields of applied groups without effect on placement
 
 
 class SimulationReport(Struct, frozen=True):

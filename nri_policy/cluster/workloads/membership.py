@@ -89,7 +89,7 @@ class PodGroup(Struct, frozen=True, gc=False):
 
     namespace: str
     name: str
-    least: int | None = None  # pods of its gang; None: pods are bound one by one
+    least: int | None = None  # size of its gang; None: kube-scheduler binds each pod alone
     uid: str = ""
 
 

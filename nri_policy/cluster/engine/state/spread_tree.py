@@ -60,7 +60,7 @@ class SpreadTree:
         self._gone: dict[tuple[str, ...], int] = {}  # leaves of nodes that went, by path
         self._counts: OrderedDict[_Kind, Counts] = OrderedDict()
         self._known: Mapping[_Kind, Counts] = {}  # of the tree that a fork was made of
-        self._nodes: list[ClusterNode]  # by leaf; as it was where it went
+        self._nodes: list[ClusterNode]  # by leaf; a deleted node stays in its last form
         self.domains: Domains
         self._tainted: set[int]  # leaves
         if alike is None:
