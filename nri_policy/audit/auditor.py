@@ -160,15 +160,7 @@ class Auditor:
     async def run(self) -> None:
         """Audit regularly, as the settings say, until cancelled."""
         while True:
-            ends = {
-                asyncio.ensure_future(self._clock.sleep(PERIOD)),
-                asyncio.ensure_future(self._due.wait()),
-            }
-            try:
-                await asyncio.wait(ends, return_when=asyncio.FIRST_COMPLETED)
-            finally:
-                for end in ends:
-                    end.cancel()
+            await self._clock.sleep_unless(PERIOD, self._due)
             self._due.clear()
             try:
                 await self.round()

@@ -111,11 +111,7 @@ class SlicePublisher:
         """Wait until something has changed, INTERVAL at least, and so many *seconds* at most."""
         await self._clock.sleep(min(seconds, INTERVAL))
         if seconds > INTERVAL:
-            changed = asyncio.create_task(self._changed.wait())
-            asleep = asyncio.ensure_future(self._clock.sleep(seconds - INTERVAL))
-            await asyncio.wait({changed, asleep}, return_when=asyncio.FIRST_COMPLETED)
-            changed.cancel()
-            asleep.cancel()
+            await self._clock.sleep_unless(seconds - INTERVAL, self._changed)
 
     async def remove(self) -> None:
         """Take the slice away; APIError."""

@@ -39,6 +39,15 @@ class Clock(Struct, frozen=True, kw_only=True):
                 await event.wait()
         return event.is_set()
 
+    async def sleep_unless(self, seconds: float, event: asyncio.Event) -> None:
+        """Sleep, but no longer than until *event* is set; a test that replaces `sleep` decides."""
+        ends = {asyncio.ensure_future(self.sleep(seconds)), asyncio.ensure_future(event.wait())}
+        try:
+            await asyncio.wait(ends, return_when=asyncio.FIRST_COMPLETED)
+        finally:
+            for end in ends:
+                end.cancel()
+
     def call_later(self, seconds: float, callback: Callable[[], None]) -> Callable[[], None]:
         """Have *callback* called after *seconds*; return what takes that back."""
         return asyncio.get_running_loop().call_later(seconds, callback).cancel

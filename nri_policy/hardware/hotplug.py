@@ -130,7 +130,7 @@ class Hotplug:
             compared: Machine | None = None
             trouble = ""
             while True:
-                await self._until(notified, pause)
+                await self._clock.sleep_unless(pause, notified)
                 news = notified.is_set()
                 if news:
                     await self._quiet(notified)
@@ -162,18 +162,6 @@ class Hotplug:
         if await asyncio.to_thread(_glance, self._root) != glance:
             raise TopologyError(self._root, "it changed while it was read")
         return machine
-
-    async def _until(self, notified: asyncio.Event, seconds: float) -> None:
-        """Wait until there is news, at most so long."""
-        waiting = {
-            asyncio.ensure_future(notified.wait()),
-            asyncio.ensure_future(self._clock.sleep(seconds)),
-        }
-        try:
-            await asyncio.wait(waiting, return_when=asyncio.FIRST_COMPLETED)
-        finally:
-            for each in waiting:
-                each.cancel()
 
     async def _quiet(self, notified: asyncio.Event) -> None:
         """Wait until the news end."""

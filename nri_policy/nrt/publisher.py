@@ -151,13 +151,7 @@ class TopologyPublisher:
     async def _change(self) -> None:
         """Wait for a change, or until the next check or refresh is due."""
         due = min(self._refresh_at, self._check_at) - self._pace.clock.now()
-        timer = asyncio.ensure_future(self._pace.clock.sleep(max(0.0, due)))
-        change = asyncio.ensure_future(self._changes.wait())
-        try:
-            await asyncio.wait({timer, change}, return_when=asyncio.FIRST_COMPLETED)
-        finally:
-            timer.cancel()
-            change.cancel()
+        await self._pace.clock.sleep_unless(max(0.0, due), self._changes)
 
     async def _attempt(self) -> float:
         """Write if necessary; return the seconds to wait afterwards."""

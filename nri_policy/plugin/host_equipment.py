@@ -199,14 +199,6 @@ class HostEquipment:
     async def _until(self, notified: asyncio.Event) -> None:
         """Wait until there is news and a moment more, at most for the period."""
         period = SOON if self.latest.no_partition == NO_CGROUP_YET else PERIOD
-        ends = {
-            asyncio.ensure_future(notified.wait()),
-            asyncio.ensure_future(self._clock.sleep(period)),
-        }
-        try:
-            await asyncio.wait(ends, return_when=asyncio.FIRST_COMPLETED)
-        finally:
-            for end in ends:
-                end.cancel()
+        await self._clock.sleep_unless(period, notified)
         if notified.is_set():
             await self._clock.sleep(QUIET)

@@ -132,20 +132,11 @@ class ClusterSettingsSource:
 
     async def wait_answered(self) -> None:
         """Wait until the cluster has answered for all scopes, or failed; at most PATIENCE."""
-        await self._wait_briefly(self._all_asked)
+        await self._clock.sleep_unless(PATIENCE, self._all_asked)
 
     async def wait_written(self) -> None:
         """Wait until all statuses are written; at most PATIENCE."""
-        await self._wait_briefly(self._all_written)
-
-    async def _wait_briefly(self, event: asyncio.Event) -> None:
-        waiting = asyncio.ensure_future(event.wait())
-        timer = asyncio.ensure_future(self._clock.sleep(PATIENCE))
-        try:
-            await asyncio.wait({waiting, timer}, return_when=asyncio.FIRST_COMPLETED)
-        finally:
-            waiting.cancel()
-            timer.cancel()
+        await self._clock.sleep_unless(PATIENCE, self._all_written)
 
     async def run(self) -> None:
         """Watch the cluster until cancelled."""
