@@ -18,7 +18,7 @@ from msgspec.structs import replace
 from nri_policy.foundation.cpuset import EMPTY, CPUSet
 from nri_policy.foundation.units import format_bytes
 from nri_policy.pools.memory_flow import Flow
-from nri_policy.pools.memory_map import MemoryMap
+from nri_policy.pools.memory_map import Home, MemoryMap
 from nri_policy.pools.memory_offer import (
     Booking,
     Books,
@@ -137,7 +137,7 @@ class MemorySupply:
         zone &= nodes
         if nodes and not zone:
             raise ValueError(f"none of these memory nodes can be used; those that can: {nodes}")
-        home = self.map.homes(request.kinds, strict=request.strict, cold=request.cold)[pool]
+        home = self._home(request, pool)
         booking = Booking(
             request=replace(request, amount=request.amount if nodes else 0),
             pool=pool,
@@ -191,7 +191,7 @@ class MemorySupply:
         """
         booking = self._books.bookings[booking_id]
         request = booking.request
-        home = self.map.homes(request.kinds, strict=request.strict, cold=request.cold)[pool]
+        home = self._home(request, pool)
         self._count(booking, -booking.laid)
         zone = booking.zone
         booked = request.amount or request.hugepages
@@ -210,7 +210,7 @@ class MemorySupply:
         """
         booking = self._lift(booking_id)
         request = replace(booking.request, cold=False)
-        home = self.map.homes(request.kinds, strict=request.strict)[booking.pool]
+        home = self._home(request, booking.pool)
         self._put(replace(booking, request=request, home=home, zone=booking.zone | home.zone))
         self._settle()
         return self._books.bookings[booking_id].zone
@@ -245,6 +245,10 @@ class MemorySupply:
             if fits:
                 return zone
         return None
+
+    def _home(self, request: MemoryRequest, pool: int) -> Home:
+        homes = self.map.homes(request.kinds, strict=request.strict, cold=request.cold)
+        return homes.each[pool]
 
     def _expect_new(self, booking: Booking) -> None:
         if booking.request.id in self._books.bookings:
@@ -287,7 +291,8 @@ class MemorySupply:
     def _count(self, booking: Booking, amount: int) -> None:
         request = booking.request
         if request.movable:
-            movable, key = self._books.movable, (request.rank, booking.zone, booking.widest)
+            movable, zone = self._books.movable, booking.zone
+            key = request.rank, zone, zone | booking.home.widest
             amount += movable.pop(key, 0)
             assert amount >= 0, "nothing is taken that was not laid"
             if amount:

@@ -66,22 +66,16 @@ class Homes:
     """
 
     def __init__(self, each: Iterable[Home]) -> None:
-        self._each = tuple(each)
+        self.each = tuple(each)  # by pool
         self.pools: dict[Home, list[int]] = {}  # many pools start with the same nodes
-        for pool, home in enumerate(self._each):
+        for pool, home in enumerate(self.each):
             self.pools.setdefault(home, []).append(pool)
         self.least = min(-1 if home.refused else home.holds for home in self.pools)
-        self.capacity = array("d", (home.capacity for home in self._each))  # by pool
+        self.capacity = array("d", (home.capacity for home in self.each))  # by pool
         self.columns = MemoryColumns(
-            array("d", (home.has == home.kinds for home in self._each)),
-            array("d", (-len(home.zone) for home in self._each)),
+            array("d", (home.has == home.kinds for home in self.each)),
+            array("d", (-len(home.zone) for home in self.each)),
         )
-
-    def __getitem__(self, pool: int) -> Home:
-        return self._each[pool]
-
-    def __iter__(self) -> Iterator[Home]:
-        return iter(self._each)
 
 
 class MemoryMap:

@@ -75,17 +75,6 @@ class Booking(Struct, frozen=True, kw_only=True):
         missing = dict(self.missing_pages)
         return tuple((size, all_ - missing.get(size, 0)) for size, all_ in self.request.hugepages)
 
-    @property
-    def widest(self) -> CPUSet:
-        """The zone after all possible moves."""
-        return self.zone | self.home.widest
-
-    @property
-    def order(self) -> tuple[int, int, int, str]:
-        """The place among those that make way: lower QoS, smaller, younger ones first (§7)."""
-        request = self.request
-        return request.rank, request.amount, -request.created, request.id
-
 
 class Books(Struct, kw_only=True, eq=False):
     """All bookings; two are equal if the bookings are."""
@@ -209,7 +198,7 @@ class Offers:
 
     def zone(self, pool: int) -> CPUSet | None:
         """Return the zone that *pool* offers, None where there is a shortage."""
-        return self._zone(self._homes[pool])[0]
+        return self._zone(self._homes.each[pool])[0]
 
     def columns(self) -> MemoryColumns:
         """Return the criteria of all pools; most offer the zone that they start with."""
@@ -255,7 +244,7 @@ class Offers:
 
     def criteria(self, pool: int) -> Criteria | None:
         """Return how the offer of *pool* compares, None where there is a shortage."""
-        request, home = self._request, self._homes[pool]
+        request, home = self._request, self._homes.each[pool]
         zone, exact = self._zone(home)
         if zone is None:
             return None
@@ -270,7 +259,7 @@ class Offers:
         Widening another booking moves no pages: unless the request is strict, its zone includes
         the nodes to which others are widened, or it could be killed beside free memory.
         """
-        home = self._homes[pool]
+        home = self._homes.each[pool]
         zone, _ = self._zone(home)
         if zone is None:
             raise MemoryShortageError(self.shortage(pool))
@@ -282,7 +271,7 @@ class Offers:
 
     def shortage(self, pool: int) -> Shortage:
         """Return what *pool*, which offers no zone, lacks."""
-        request, home = self._request, self._homes[pool]
+        request, home = self._request, self._homes.each[pool]
         if home.refused:
             return Shortage(missing=0, nodes=EMPTY, text=home.refused)
         if request.hugepages and self._narrowest_of_memory(home) is not None:
@@ -436,7 +425,8 @@ class _Queue:
         self._groups: dict[tuple[CPUSet, CPUSet], list[Booking]] = {}
         for booking in bookings:
             if booking.request.movable and booking.request.rank <= rank and booking.laid:
-                self._groups.setdefault((booking.zone, booking.widest), []).append(booking)
+                widest = booking.zone | booking.home.widest
+                self._groups.setdefault((booking.zone, widest), []).append(booking)
         for group in self._groups.values():
             group.sort(key=_order)
 
@@ -451,7 +441,7 @@ class _Queue:
                 for (zone, widest), group in self._groups.items()
                 if group and zone <= full and not widest <= full
             ),
-            key=lambda key: self._groups[key][0].order,
+            key=lambda key: _order(self._groups[key][0]),
         )
         booking = self._groups[zone, widest].pop(0)
         wider = zone
@@ -463,4 +453,6 @@ class _Queue:
 
 
 def _order(booking: Booking) -> tuple[int, int, int, str]:
-    return booking.order
+    """Return the place among those that make way: lower QoS, smaller, younger ones first (§7)."""
+    request = booking.request
+    return request.rank, request.amount, -request.created, request.id

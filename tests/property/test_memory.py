@@ -100,7 +100,7 @@ def check_offer(
     model: Model, supply: MemorySupply, pool: int, request: MemoryRequest
 ) -> Offer | None:
     """Return the offer, which is the narrowest zone that can be made to fit, or rightly none."""
-    home = model.map.homes(request.kinds, strict=request.strict, cold=request.cold)[pool]
+    home = model.map.homes(request.kinds, strict=request.strict, cold=request.cold).each[pool]
     widths = () if home.refused else model.map.widths(home.zone, home.growth)
     right = next((z for z in widths if model.fits(supply, request, z, Rank.GUARANTEED)), None)
     if right is None:
@@ -242,7 +242,7 @@ def check_pages_offered(
             for size, amount in request.hugepages
         )
 
-    home = supply.map.homes(request.kinds, strict=request.strict, cold=request.cold)[pool]
+    home = supply.map.homes(request.kinds, strict=request.strict, cold=request.cold).each[pool]
     try:
         offer = supply.offer(pool, request)
     except MemoryShortageError as refused:
@@ -293,7 +293,7 @@ def test_huge_pages_are_amounts_of_their_own(spec: str, seed: int) -> None:
         if random.random() < 0.6:
             check_pages_offered(models, supply, pool, request)
         elif random.random() < 0.2:
-            supply.adopt(pool, request, random.choice([*supply.map.homes(request.kinds)]).zone)
+            supply.adopt(pool, request, random.choice(supply.map.homes(request.kinds).each).zone)
         elif held:
             supply.release(random.choice(held))
         check_pages(models, supply)

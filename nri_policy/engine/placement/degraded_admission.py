@@ -35,7 +35,7 @@ def keep(
     if memory is None:
         _book(state, candidate, grant, kind)
         return []
-    home = map_.homes(memory.kinds, strict=memory.strict, cold=memory.cold)[grant.pool]
+    home = map_.homes(memory.kinds, strict=memory.strict, cold=memory.cold).each[grant.pool]
     grant = replace(grant, mems=grant.mems or home.zone)
     _book(state, candidate, grant, kind)
     if home.cold:

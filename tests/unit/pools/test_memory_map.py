@@ -39,7 +39,7 @@ def home(
     machine: Machine, name: str, kinds: Kinds, *, strict: bool = False, cold: bool = False
 ) -> Home:
     pool = next(pool.id for pool in tree(machine).pools if pool.name == name)
-    return memory_map(machine).homes(kinds, strict=strict, cold=cold)[pool]
+    return memory_map(machine).homes(kinds, strict=strict, cold=cold).each[pool]
 
 
 def widths(machine: Machine, kinds: Kinds, *, strict: bool = False) -> list[str]:
@@ -59,21 +59,21 @@ def test_hugepages_are_not_capacity_and_nodes_of_nothing_else_are_off_the_map() 
     pages = {0: ((2 << 20, 512), (GIB, 2)), 1: ((GIB, 16),), 2: ((GIB, 99),)}
     at = memory_map(with_nodes(nodes.machine(PLAIN), hugepages=pages))
     assert at.capacity == {0: 13 * GIB, 3: 16 * GIB}
-    assert at.homes(DEFAULT)[1].zone == ids("0")  # the nearest to a node that has none
+    assert at.homes(DEFAULT).each[1].zone == ids("0")  # the nearest to a node that has none
 
 
 @pytest.mark.parametrize("absent", [0, 1])
 def test_nodes_without_memory_get_the_nearest(absent: int) -> None:
     machine = with_nodes(nodes.machine(PLAIN), memory={absent: 0})
     at = memory_map(machine)
-    assert all(home.zone for home in at.homes(DEFAULT))
+    assert all(home.zone for home in at.homes(DEFAULT).each)
     assert absent not in at.capacity
 
 
 def test_a_machine_that_shows_no_memory_has_an_empty_map() -> None:
     at = memory_map(with_nodes(nodes.machine(PLAIN), memory=0), nodes.settings())
     assert at.nodes == EMPTY
-    assert all(home.zone == EMPTY and not home.refused for home in at.homes(DEFAULT))
+    assert all(home.zone == EMPTY and not home.refused for home in at.homes(DEFAULT).each)
 
 
 def test_the_reservation_is_spread_over_normal_dram_in_proportion() -> None:
@@ -200,7 +200,7 @@ def test_zones_grow_by_distance() -> None:
         " distances=10,20,30,40/20,10,40,30/30,40,10,20/40,30,20,10"
     )
     at = memory_map(machine)
-    growth = at.homes(DEFAULT)[0].growth
+    growth = at.homes(DEFAULT).each[0].growth
     assert [str(zone) for zone in at.widths(ids("0"), growth)] == ["0", "0-1", "0-3"]
     assert [str(zone) for zone in at.widths(ids("0,2"), growth)] == ["0,2", "0-3"]
 
@@ -216,7 +216,7 @@ def test_distances_that_differ_by_direction_count_by_their_mean() -> None:
 def test_more_than_64_node_ids_work() -> None:
     at = memory_map(nodes.machine("package:2 numa:40(memory=1GiB) core:1"))
     assert at.capacity_of(at.nodes) == 80 * GIB
-    zones = [str(zone) for zone in at.widths(ids("79"), at.homes(DEFAULT)[0].growth)]
+    zones = [str(zone) for zone in at.widths(ids("79"), at.homes(DEFAULT).each[0].growth)]
     assert zones == ["79", "40-79", "0-79"]
 
 
@@ -244,7 +244,7 @@ def test_cold_start_without_effect_says_why(machine: Machine, kinds: Kinds, reas
     pool = tree(machine).pools.index(
         next(pool for pool in tree(machine).pools if "package" in pool.levels)
     )
-    at, warm = (memory_map(machine).homes(kinds, cold=cold)[pool] for cold in (True, False))
+    at, warm = (memory_map(machine).homes(kinds, cold=cold).each[pool] for cold in (True, False))
     assert reason in at.cold_refused
     assert (at.zone, at.cold) == (warm.zone, False)
 
@@ -270,5 +270,7 @@ def test_captured_machines_start_each_kind_near_their_first_pool(
     with open_capture(path) as folder:
         machine = discover(folder)
     at = memory_map(machine)
-    starts = [at.homes(kinds)[0].zone for kinds in (DEFAULT, frozenset({PMEM}), frozenset({HBM}))]
+    starts = [
+        at.homes(kinds).each[0].zone for kinds in (DEFAULT, frozenset({PMEM}), frozenset({HBM}))
+    ]
     assert [str(zone) for zone in starts] == [default, pmem, hbm]
