@@ -8,7 +8,7 @@ from __future__ import annotations
 from msgspec import Struct
 from msgspec.structs import replace
 
-from nri_policy.engine.choice.comparison import BestPool, Comparison
+from nri_policy.engine.choice.comparison import BestPool, compare
 from nri_policy.engine.choice.exclusive_cpus import NOTHING_CUT, cut_cpus
 from nri_policy.engine.choice.memory_zone import memory_request, near_cpus, near_devices
 from nri_policy.engine.choice.placement_notes import shortcomings
@@ -32,11 +32,6 @@ class ChoiceFacts(Struct, frozen=True, kw_only=True):
     pulls: Pulls | None = None
     uses: tuple[str, ...] = ()  # its parts of claims
     notes: tuple[str, ...] = ()  # on results that it may not expect
-
-    @property
-    def scores(self) -> bytes | None:
-        """The table as an explanation keeps it: a container lives for long, and has few bytes."""
-        return None if self.table is None else self.table.pack()
 
 
 class _Case(Struct, frozen=True, kw_only=True):
@@ -159,7 +154,7 @@ def _in_a_pool(
         if case.held.stays:  # 2
             raise _refuse(case, found)
     offers = None if case.memory is None else state.memory.offers(case.memory)
-    found = Comparison(state, request, case.pulls, offers).search()
+    found = compare(state, request, case.pulls, offers)
     if found.pool is not None:  # 3
         return _choice(case, found, _stay_above(case, found, found.pool))
     if request.preemptible and _has_memory(case, found):  # 4
@@ -174,7 +169,7 @@ def _search_near(case: _Case, held: HeldGrant) -> BestPool:
         offers = case.state.memory.offers(case.memory, held.grant.mems, booked=held.booked)
     home, request = held.grant.pool, case.request
     first = home if request.exclusive else case.state.layout.tree.first_below(home)
-    found = Comparison(case.state, request, case.pulls, offers).search(first, home)
+    found = compare(case.state, request, case.pulls, offers, first, home)
     if found.pool is not None and found.table.outranks(found.pool, home):
         return found
     stays = held.covers(request) or found.table.fits(home)
@@ -253,7 +248,7 @@ def explain(
         request=refusal.requested,
         tree=state.layout.tree,
         pool=None,
-        scores=findings.scores,
+        scores=None if findings.table is None else findings.table.pack(),
         pulls=findings.pulls,
         notes=(*findings.notes, str(refusal)),
     )

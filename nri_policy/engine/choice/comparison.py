@@ -33,6 +33,33 @@ class BestPool(Struct, frozen=True, kw_only=True):
     offers: Offers | None  # of memory; None if none is requested
 
 
+def compare(  # noqa: PLR0913, PLR0917 - a request, and the pools
+    state: State,
+    request: Request,
+    pulls: Pulls | None,
+    offers: Offers | None,
+    first: int = 0,
+    last: int = -1,
+) -> BestPool:
+    """Return the best of the pools from *first* to *last* (-1: the top); placement.md §2.
+
+    Preemptible containers make room where nothing fits beside them, or where what fits is worse by
+    the criteria up to `depth`.
+    """
+    comparison = Comparison(state, request, pulls, offers)
+    table = comparison.table(with_preemptible=True)
+    pool = table.best(first, last)
+    looks: tuple[bool, ...] = (True,)
+    if request.exclusive and state.supply.has_preemptible():
+        alone = comparison.table(with_preemptible=False)
+        other = alone.best(first, last)
+        if other is None or pool is None or alone.outranks(other, pool):
+            table, pool, looks = alone, other, (False,)
+        elif pool == other:
+            looks = True, False
+    return BestPool(table=table, pool=pool, looks=looks, offers=offers)
+
+
 class Comparison:
     """One request and all pools; what preemptible containers do not change is worked out once."""
 
@@ -42,7 +69,6 @@ class Comparison:
         layout, steering = state.layout, request.steering
         self._state = state
         self._request = request
-        self._offers = offers
         self._columns: list[tuple[Column, array[float]]] = []
         self._excluded = [*layout.too_coarse] if request.exclusive else []
         if pulls is not None and pulls.terms:
@@ -57,24 +83,6 @@ class Comparison:
             self._excluded += spill_order(layout, request, offers)
         if steering.strict_hints:
             self._excluded += _out_of_bounds(state, request, offers)
-
-    def search(self, first: int = 0, last: int = -1) -> BestPool:
-        """Return the best of the pools from *first* to *last* (-1: the top); placement.md §2.
-
-        Preemptible containers make room where nothing fits beside them, or where what fits is
-        worse by the criteria up to `depth`.
-        """
-        table = self.table(with_preemptible=True)
-        pool = table.best(first, last)
-        looks: tuple[bool, ...] = (True,)
-        if self._request.exclusive and self._state.supply.has_preemptible():
-            alone = self.table(with_preemptible=False)
-            other = alone.best(first, last)
-            if other is None or pool is None or alone.outranks(other, pool):
-                table, pool, looks = alone, other, (False,)
-            elif pool == other:
-                looks = True, False
-        return BestPool(table=table, pool=pool, looks=looks, offers=self._offers)
 
     def table(self, *, with_preemptible: bool) -> Table:
         """Return the table of criteria, with what is kept for preemptible containers or without."""

@@ -245,7 +245,7 @@ def book(state: State, container: Container, request: Request, choice: Choice) -
         request=request,
         tree=state.layout.tree,
         pool=grant.pool,
-        scores=findings.scores,
+        scores=None if findings.table is None else findings.table.pack(),
         pulls=findings.pulls,
         notes=notes,
     )
