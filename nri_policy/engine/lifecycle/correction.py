@@ -11,7 +11,7 @@ from nri_policy.engine.event import Described
 from nri_policy.engine.grant import Decision, HeldGrant
 from nri_policy.engine.placement.degraded_admission import add_notes
 from nri_policy.engine.placement.placement import place
-from nri_policy.engine.pods.pod_level import settle_memory, share_memory
+from nri_policy.engine.pods.pod_amounts import settle_memory, share_memory
 from nri_policy.engine.state.state import State
 from nri_policy.engine.updates.announcement import announce_all, announce_since
 from nri_policy.workload.amounts import described

@@ -18,12 +18,8 @@ from nri_policy.engine.placement.placement import place
 from nri_policy.engine.placement.rebooking import bring_back
 from nri_policy.engine.placement.resource_claims import end_claims
 from nri_policy.engine.placement.room_shares import leave, settle
-from nri_policy.engine.pods.pod_level import (
-    learn_from_others,
-    mistaken,
-    settle_memory,
-    share_memory,
-)
+from nri_policy.engine.pods.pod_amounts import settle_memory, share_memory
+from nri_policy.engine.pods.pod_level import learn_from_others, mistaken
 from nri_policy.engine.pods.pod_rooms import open_room
 from nri_policy.engine.state.partitions import check_partition
 from nri_policy.engine.state.state import Placed, Resizing, State

@@ -15,8 +15,7 @@ from nri_policy.engine.lifecycle.lifecycle import place_container
 from nri_policy.engine.placement.candidate import Candidate
 from nri_policy.engine.placement.rebooking import bring_back
 from nri_policy.engine.placement.room_shares import settle
-from nri_policy.engine.pods.pod_amounts import amounts_with, share_amounts
-from nri_policy.engine.pods.pod_level import settle_memory
+from nri_policy.engine.pods.pod_amounts import amounts_with, settle_memory, share_amounts
 from nri_policy.engine.pods.pod_rooms import fit_room, grow_room, resize_room
 from nri_policy.engine.restart.restoration import place_and_announce
 from nri_policy.engine.state.quota import as_granted

@@ -4,18 +4,20 @@ The sandbox has it at the start. Runtimes report a later resize of the pod befor
 its containers, and older ones never. So it is also derived from the containers. Rule 1: a pod that
 asked for the sum of its containers still does. Rule 2: a pod that asked for more, for containers
 that ended or do not exist yet, asks at least for the sum. Rule 3: the amounts of a pod with
-pod-level resources are never derived.
+pod-level resources are never derived. Rule 4: the memory of such a pod is booked once (§3.2): with
+its first container that has the pod's limit, less what the others book themselves.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 
 from msgspec.structs import replace
 
 from nri_policy.engine.state.state import State
 from nri_policy.manifests.quality_of_service import QoS
 from nri_policy.workload.pod import Container, Resources, shares_of
+from nri_policy.workload.request import Request
 
 _PERIOD = 100_000  # µs; the kubelet's
 
@@ -88,3 +90,42 @@ def _of_pod(container: Container, whole: Resources) -> Container:
     if known is None or not container.pod_level or known.memory_limit != whole.memory_limit:
         return container
     return replace(container, requirements=replace(known, memory_limit=None))
+
+
+def share_memory(state: State, coming: Container, request: Request) -> Request:
+    """Book a pod's memory once, with one more container; return that container's request."""
+    pod_id = coming.pod.id
+    if pod_id in state.rooms:  # booked with the room
+        return replace(request, memory=0) if request.pod_memory else request
+    if not request.pod_memory and pod_id not in state.pod_memory:
+        return request
+    return _share(state, pod_id, (coming, request)) or request
+
+
+def settle_memory(state: State, pod_ids: Iterable[str]) -> None:
+    """Book the memory of each of these pods once, after containers have changed or gone."""
+    for pod_id in pod_ids:
+        if pod_id in state.pod_memory:
+            _share(state, pod_id, None)
+
+
+def _share(state: State, pod_id: str, coming: tuple[Container, Request] | None) -> Request | None:
+    asked = {
+        each: (state.placed[each].container.created, state.placed[each].request)
+        for each in state.of_pod(pod_id)
+    }
+    if coming is not None:
+        asked[coming[0].id] = coming[0].created, coming[1]
+    whole = max(request.pod_memory for _, request in asked.values())
+    own = sum(request.memory for _, request in asked.values() if not request.pod_memory)
+    left = max(0, whole - own)
+    result = None
+    for each, (_, request) in sorted(asked.items(), key=lambda item: (item[1][0], item[0])):
+        if not request.pod_memory:
+            continue
+        amount, left = left, 0
+        if coming is not None and each == coming[0].id:
+            result = replace(request, memory=amount)
+        elif request.memory != amount:
+            state.book_memory(each, amount)
+    return result

@@ -21,7 +21,7 @@ from nri_policy.engine.placement.degraded_admission import add_notes, admit_degr
 from nri_policy.engine.placement.placement import place
 from nri_policy.engine.placement.rebooking import make_room
 from nri_policy.engine.placement.resource_claims import complete, end_claims
-from nri_policy.engine.pods.pod_level import settle_memory
+from nri_policy.engine.pods.pod_amounts import settle_memory
 from nri_policy.engine.restart.kept_grants import Restored, keep_all, keep_one, possible
 from nri_policy.engine.restart.room_restart import evict, is_tenant, restore_tenants
 from nri_policy.engine.state.layout import Layout
