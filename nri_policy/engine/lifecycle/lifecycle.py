@@ -23,7 +23,7 @@ from nri_policy.engine.pods.pod_level import learn_from_others, mistaken
 from nri_policy.engine.pods.pod_rooms import open_room
 from nri_policy.engine.state.partitions import check_partition
 from nri_policy.engine.state.state import Placed, Resizing, State
-from nri_policy.engine.updates.announcement import announce, announce_all, announce_since
+from nri_policy.engine.updates.announcement import announce_all, announce_placed, announce_since
 from nri_policy.engine.updates.classification import (
     add_classes,
     check_tuning,
@@ -126,18 +126,10 @@ def place_container(  # noqa: PLR0913 - what is placed, and what is known of it
         and not before.grant.tenant  # CPUs that it releases stay in its pod's room
     ):
         bring_back(state, container.id)
-    placed = state.placed[container.id]
     # a degraded container keeps its original weight
-    placement = announce(state, container.id, "asked for", with_shares=placed.request is request)
-    return Decision(
-        container_id=container.id,
-        grant=placed.grant,
-        placement=placement,
-        changes=announce_since(state, free, f"{placed.explanation.container} was placed"),
-        explanation=placed.explanation,
-        warnings=(*warnings, *notes, *found),
-        notes=uses,
-    )
+    with_shares = state.placed[container.id].request is request
+    decision = announce_placed(state, container.id, free, "placed", with_shares=with_shares)
+    return replace(decision, warnings=(*warnings, *notes, *found), notes=uses)
 
 
 def start(state: State, event: Started) -> Decision:

@@ -20,7 +20,7 @@ from nri_policy.engine.pods.pod_rooms import fit_room, grow_room, resize_room
 from nri_policy.engine.restart.restoration import place_and_announce
 from nri_policy.engine.state.quota import as_granted
 from nri_policy.engine.state.state import Placed, Resizing, State
-from nri_policy.engine.updates.announcement import announce, announce_all, announce_since
+from nri_policy.engine.updates.announcement import announce_all, announce_placed, announce_since
 from nri_policy.foundation.cpuset import EMPTY
 from nri_policy.workload.amounts import resized_requirements
 from nri_policy.workload.pod import Container, Resources, check_amounts, overlay
@@ -64,14 +64,7 @@ def resize(state: State, event: Resized) -> Decision:
             state.resizing[container_id] = resizing
         else:
             fit_room(state, container.pod.id, whole)
-        placement = announce(state, container_id, "asked for", with_shares=True)
-        return Decision(
-            container_id=container_id,
-            grant=state.placed[container_id].grant,
-            placement=placement,
-            changes=announce_since(state, free, f"{container.full_name} was resized"),
-            explanation=placed.explanation,
-        )
+        return announce_placed(state, container_id, free, "resized", with_shares=True)
     deadline = state.cold.get(container_id)
     state.drop(container_id, settle=False)
     decision = place_container(

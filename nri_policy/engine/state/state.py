@@ -311,7 +311,7 @@ class State:
             self.moved[container_id] = None
         members = self.sharing.get(placed.grant.pool, {})
         if members.get(container_id) is not None:
-            members[container_id] = self.mems(placed)
+            members[container_id] = self._mems(placed)
         self.common.pop(placed.grant.pool, None)
 
     def rebook(self, placed: Placed, grant: Grant, cause: str) -> None:
@@ -451,16 +451,24 @@ class State:
         free = supply.free_cpus() | supply.free_isolated_cpus()
         return (capacity.sharable | capacity.isolated) - free
 
-    def mems(self, placed: Placed) -> CPUSet:
-        """Return the memory nodes to send to the runtime; empty if they are not set."""
+    def target(self, placed: Placed) -> tuple[CPUSet, CPUSet]:
+        """Return the CPUs and memory nodes to send to the runtime; empty if they are not set."""
+        grant, container_id, cpus = placed.grant, placed.container.id, EMPTY
+        if self.layout.settings.pin_cpu:
+            resizing = self.resizing.get(container_id)
+            kept = EMPTY if resizing is None else resizing.shared
+            cpus = self.cpus(grant, placed.request.hide_hyperthreads, kept)
+        return cpus, self._mems(placed)
+
+    def _mems(self, placed: Placed) -> CPUSet:
         pinned = self.layout.settings.pin_memory and not placed.request.memory_preserve
         return placed.grant.mems if pinned else EMPTY
 
     def _mems_of_sharer(self, placed: Placed) -> CPUSet | None:
-        """Return the same where its cpuset is just its pool's free CPUs, None where it is not."""
+        """Return its memory nodes if its cpuset is just its pool's free CPUs, else None."""
         grant = placed.grant
         own = grant.exclusive or grant.claimed or placed.request.hide_hyperthreads
-        return None if own else self.mems(placed)
+        return None if own else self._mems(placed)
 
 
 def _shares_memory(placed: Placed) -> bool:

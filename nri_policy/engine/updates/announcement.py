@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 
-from nri_policy.engine.grant import Placement
+from nri_policy.engine.grant import Decision, Placement
 from nri_policy.engine.state.quota import NO_QUOTA, quota_of
 from nri_policy.engine.state.state import State
 from nri_policy.foundation.cpuset import EMPTY, CPUSet
@@ -16,15 +16,29 @@ from nri_policy.workload.pod import shares_of
 from nri_policy.workload.request import Sort
 
 
+def announce_placed(
+    state: State, container_id: str, free: CPUSet, done: str, *, with_shares: bool
+) -> Decision:
+    """Return the decision about a container for which *done* was: "placed" or "resized".
+
+    With the updates for others, after the free CPUs were *free* before.
+    """
+    placed = state.placed[container_id]
+    return Decision(
+        container_id=container_id,
+        grant=placed.grant,
+        placement=announce(state, container_id, "asked for", with_shares=with_shares),
+        changes=announce_since(state, free, f"{placed.explanation.container} was {done}"),
+        explanation=placed.explanation,
+    )
+
+
 def announce(state: State, container_id: str, cause: str, *, with_shares: bool) -> Placement | None:
     """Return the update for a container, None if the runtime has it already; it counts as sent."""
     placed = state.placed[container_id]
     settings, grant, request = state.layout.settings, placed.grant, placed.request
-    kept = state.resizing[container_id].shared if container_id in state.resizing else EMPTY
-    cpus = state.cpus(grant, request.hide_hyperthreads, kept) if settings.pin_cpu else EMPTY
-    mems = state.mems(placed)
-    before, now = state.sent.get(container_id), (cpus, mems)
-    told = state.quotas.get(container_id)
+    now = cpus, mems = state.target(placed)
+    before, told = state.sent.get(container_id), state.quotas.get(container_id)
     quota = quota_of(placed.container, request, grant, told, pinned=settings.pin_cpu)
     changed = quota != told and NO_QUOTA in (quota, told)  # it knows a change between two limits
     if before == now and not changed and not with_shares:
