@@ -90,7 +90,6 @@ from nri_policy.delivery.record import (
     cpuset_of,
 )
 from nri_policy.delivery.record_table import NEW, RETRY_WRITE
-from nri_policy.delivery.schedule import Schedule
 from nri_policy.engine.grant import Changes, Placement
 from nri_policy.foundation.cpuset import EMPTY, CPUSet
 
@@ -124,14 +123,14 @@ class DeliveryState(Occupancy):
         self.requests = 0  # of the runtime, so far
         self._answered = -math.inf  # when the latest answer was given that could carry updates
         self._probed: float | None = None  # when the probe failed
-        self._schedule = Schedule()  # without `Action.SEND`, which follows from the next two
+        # the schedule has no `Action.SEND`, which follows from these two
         self._send_since = self._hurry_at = math.inf
         # containers whose resize ended since the call under way began; None: there is no call
         self._resized: set[str] | None = None
         self._write_delay, self._read_delay = SETTLE, FIRST_LOOK
-        self.pod_quotas = PodQuotaRecords(self._schedule)
-        self.kernel_partitions = PartitionRecords(self, self._schedule)
-        self._overlap_times = OverlapTimes(self._schedule)
+        self.pod_quotas = PodQuotaRecords(self.schedule)
+        self.kernel_partitions = PartitionRecords(self)
+        self._overlap_times = OverlapTimes(self.schedule)
         # actions that are due only while an index has entries
         self._concerned = (
             (Action.PERSIST, self.volatile),
@@ -142,8 +141,14 @@ class DeliveryState(Occupancy):
 
     # ---- inputs
 
-    def apply(self, event: Input) -> Sequence[Report]:
-        """Handle an input; return events for the log."""
+    @property
+    def now(self) -> float:
+        """The time of the latest input."""
+        return self.schedule.now
+
+    def apply(self, event: Input, now: float) -> Sequence[Report]:
+        """Handle an input at a time of the clock; return events for the log."""
+        self.schedule.now = now
         return self._handlers[type(event)](event) or ()
 
     def _list_handlers(self) -> dict[type, Callable[[Any], Sequence[Report] | None]]:
@@ -185,7 +190,6 @@ class DeliveryState(Occupancy):
         }
 
     def _decided(self, event: Decided) -> None:
-        self.now = event.now
         self._note(event.changes, hurry=event.hurry)
 
     def _note(self, changes: Changes, *, hurry: bool = False) -> None:
@@ -202,7 +206,7 @@ class DeliveryState(Occupancy):
                 new = new.after(known.pending)
             self.put(each, replace(known, pending=new, attempts=0, late=False, refused=None))
         self._write_delay = SETTLE
-        self._schedule.hasten(Action.WRITE, self.now + SETTLE)
+        self.schedule.hasten(Action.WRITE, self.now + SETTLE)
         if hurry:
             self._hurry_at = min(self._hurry_at, self.now + PATIENCE)
 
@@ -213,9 +217,9 @@ class DeliveryState(Occupancy):
         left = self.desired.unmanaged(container_id)
         return replace(left, shares=decided.shares, limits=decided.limits)
 
-    def _request_began(self, event: RequestBegan) -> None:
+    def _request_began(self, _: RequestBegan) -> None:
         self.requests += 1
-        self.now = self.latest = event.now
+        self.latest = self.now
 
     def _superseded(self, event: Superseded) -> None:
         self._drop_pending(event.container_id)
@@ -225,7 +229,7 @@ class DeliveryState(Occupancy):
             self.put(container_id, _without_pending(self.records[container_id]))
 
     def _note_answer(self, event: Answered) -> None:
-        self.now = self._answered = event.now
+        self._answered = self.now
         about, own = event.about, event.own
         self._drop_pending(about)
         if event.updates:
@@ -266,7 +270,6 @@ class DeliveryState(Occupancy):
         return InFlight(since=self.now, request=self.requests, lost=lost)
 
     def _phase_changed(self, event: PhaseChanged) -> None:
-        self.now = event.now
         known = self.records.get(event.container_id, NEW)
         self.put(event.container_id, replace(known, phase=event.phase))
         if event.phase is Phase.STARTING:  # the answer about its creation has arrived
@@ -275,7 +278,7 @@ class DeliveryState(Occupancy):
         if event.phase is Phase.RUNNING:
             self._look_soon()
             if not known.persistent:
-                self._schedule.hasten(Action.PERSIST, event.now)
+                self.schedule.hasten(Action.PERSIST, self.now)
 
     def _observed(self, event: Observed) -> None:
         known = self.records.get(event.container_id, NEW)
@@ -289,9 +292,9 @@ class DeliveryState(Occupancy):
         if cpus is None:
             self.put(each, _seen(known, None))
             return ()
-        new = self._with_written(known, event.placement, cpus, event.now)
+        new = self._with_written(known, event.placement, cpus)
         if event.error:
-            self.put(each, replace(new, failed_at=event.now))
+            self.put(each, replace(new, failed_at=self.now))
             return _failure(each, known, event.error)
         self.proven = True
         new = replace(new, failed_at=None)
@@ -299,15 +302,13 @@ class DeliveryState(Occupancy):
         self.put(each, _without_pending(new) if done else new)
         return ()
 
-    def _with_written(
-        self, known: Delivery, placement: Placement, cpus: CPUSet, now: float
-    ) -> Delivery:
+    def _with_written(self, known: Delivery, placement: Placement, cpus: CPUSet) -> Delivery:
         """Return a record after *cpus* were written for a *placement* (§3.7a 8)."""
         before = known.observed or Cpuset()
         recorded = known.recorded
         agrees = recorded is not None and recorded.cpus == cpus and recorded.has(placement)
-        since = now if known.unrecorded is None else known.unrecorded
-        self._schedule.hasten(Action.PERSIST, now)
+        since = self.now if known.unrecorded is None else known.unrecorded
+        self.schedule.hasten(Action.PERSIST, self.now)
         return replace(
             known,
             observed=Cpuset(cpus=cpus, mems=before.mems),
@@ -315,94 +316,88 @@ class DeliveryState(Occupancy):
             unrecorded=None if agrees else since,
         )
 
-    def _writes_missed(self, event: WritesMissed) -> None:
-        del event
+    def _writes_missed(self, _: WritesMissed) -> None:
         for each in self.shrink():
             self.put(each, replace(self.records[each], late=True))
 
-    def _rechecked(self, event: Rechecked) -> None:
-        self.now = event.now
+    def _rechecked(self, _: Rechecked) -> None:
         for each in [*self.late]:
             self.put(each, replace(self.records[each], late=False))
         for each in [*self.unwritable]:
             self.put(each, self.records[each])  # its time may be over
 
     def _action_began(self, event: ActionBegan) -> None:
-        self._schedule.due[event.action] = math.inf
+        self.schedule.due[event.action] = math.inf
         if event.action is Action.SEND:
             self._resized = set()
 
     def _action_ended(self, event: ActionEnded) -> None:
         """Have an action be done again later, if there is more to do."""
-        self.now = event.now
         match event.action:
             case Action.WRITE | Action.READ | Action.PERSIST:
                 self._retry_files(event.action)
             case Action.SEND:
                 self._resized = None
-                self._send_since = event.now if self.pending else math.inf
+                self._send_since = self.now if self.pending else math.inf
                 self._hurry_at = math.inf
             case Action.INFORM:
-                self._schedule.due[Action.INFORM] = event.now + event.pause
+                self.schedule.due[Action.INFORM] = self.now + event.pause
             case Action.RESIZES:
-                self._end_resizes(event.now)
+                self._end_resizes()
             case Action.QUOTAS:
-                self.pod_quotas.ended(event.now)
+                self.pod_quotas.ended()
             case Action.OVERLAPS:
-                self._overlap_times.ended(event.now, event.pause)
+                self._overlap_times.ended(event.pause)
             case Action.PARTITIONS:
-                self._schedule.hasten(Action.PARTITIONS, event.now + event.pause)
+                self.schedule.hasten(Action.PARTITIONS, self.now + event.pause)
 
     def _retry_files(self, action: Action) -> None:
         """Schedule the next run, unless an input has already done so."""
         if action is Action.PERSIST:
-            self._schedule.hasten(action, self.now + RETRY_SCOPE)
-        elif self._schedule.due[action] < math.inf:
+            self.schedule.hasten(action, self.now + RETRY_SCOPE)
+        elif self.schedule.due[action] < math.inf:
             return
         elif action is Action.READ and self._is_polled():
-            self._schedule.due[action] = self.now + self._read_delay
+            self.schedule.due[action] = self.now + self._read_delay
             self._read_delay = min(2 * self._read_delay, LAST_LOOK)
         elif action is Action.WRITE and self.by_file:  # some have still to leave
             self._write_delay = min(2 * self._write_delay, LAST_SETTLE)
-            self._schedule.due[action] = self.now + self._write_delay
+            self.schedule.due[action] = self.now + self._write_delay
 
     def put(self, container_id: str, new: Delivery) -> None:
         """Replace a record; a change that a file can make from now on is written soon."""
         before = container_id in self.by_file
         super().put(container_id, new)
         if not before and container_id in self.by_file:
-            self._schedule.hasten(Action.WRITE, self.now + SETTLE)
+            self.schedule.hasten(Action.WRITE, self.now + SETTLE)
 
-    def _end_resizes(self, now: float) -> None:
+    def _end_resizes(self) -> None:
         for each in [*self.resizes]:
             until = self.records[each].resize_until
-            if until is not None and now >= until:
+            if until is not None and self.now >= until:
                 self.put(each, replace(self.records[each], resize_until=None))
         if self.resizes:
-            self._schedule.hasten(Action.RESIZES, now + RESIZE_LOOK)
+            self.schedule.hasten(Action.RESIZES, self.now + RESIZE_LOOK)
 
-    def _cpusets_touched(self, event: CpusetsTouched) -> None:
-        self._overlap_times.cpusets_touched(event)
-        self.kernel_partitions.cpusets_touched(event)
+    def _cpusets_touched(self, _: CpusetsTouched) -> None:
+        self._overlap_times.cpusets_touched()
+        self.kernel_partitions.cpusets_touched()
 
     def _is_polled(self) -> bool:
         """Whether anything is in flight that can come into force without another request."""
         return any(self.records[each].phase in LIVING for each in self.in_flight)
 
     def _note_probe(self, event: Probed) -> None:
-        self.now = event.now
         self.trouble, self.proven = event.error, event.proven
-        self._probed = event.now if event.error else None
+        self._probed = self.now if event.error else None
         if event.error:
-            self._schedule.hasten(Action.WRITE, event.now + RETRY_WRITE)
+            self.schedule.hasten(Action.WRITE, self.now + RETRY_WRITE)
         self.reindex()
 
     def _call_sent(self, event: CallSent) -> None:
-        self.now = event.now
         self._send(event.changes)
 
     def _call_ended(self, event: CallEnded) -> Sequence[Report]:
-        self.now = event.now
         sent = {each: new for each, new in event.changes.items() if each not in event.failed}
         if event.informing:
             self._repeat_overtaken(sent)
@@ -451,7 +446,6 @@ class DeliveryState(Occupancy):
         self._note(again, hurry=True)
 
     def _call_lost(self, event: CallLost) -> None:
-        self.now = event.now
         for each in event.changes:
             self.put(each, replace(self.records.get(each, NEW), recorded=None))
         self._note(event.changes)
@@ -475,7 +469,6 @@ class DeliveryState(Occupancy):
                 self.put(each, _seen(new, event.observed.get(each)))
 
     def _registered(self, event: Registered) -> None:
-        self.now = event.now
         # The list has no disk limits: their changes stay pending.
         limits = {
             each: replace(now, limits=waiting.limits)
@@ -531,7 +524,7 @@ class DeliveryState(Occupancy):
                 # An earlier daemon may have written it, and ended before it had asked systemd.
                 known = known if recorded else self._unrecorded_now(known)
                 self.put(each, replace(known, persistent=False))
-                self._schedule.due[Action.PERSIST] = event.now
+                self.schedule.due[Action.PERSIST] = self.now
 
     def _can_wait(self, container_id: str, change: Placement) -> bool:
         """Have a container informed later of which only the quota changes, and return True.
@@ -553,12 +546,11 @@ class DeliveryState(Occupancy):
         if known is None:
             return
         if event.error:
-            self._schedule.hasten(Action.PERSIST, event.now + RETRY_SCOPE)
+            self.schedule.hasten(Action.PERSIST, self.now + RETRY_SCOPE)
         else:
             self.put(event.container_id, replace(known, persistent=True))
 
     def _resize_confirmed(self, event: ResizeConfirmed) -> None:
-        self.now = event.now
         if self.desired.placement(event.container_id) is None:
             return
         known = self.records.get(event.container_id, NEW)
@@ -575,7 +567,6 @@ class DeliveryState(Occupancy):
         self._look_soon()
 
     def _resize_taken_back(self, event: ResizeTakenBack) -> None:
-        self.now = event.now
         known = self.records.get(event.container_id, NEW)
         has = known.observed
         if has is not None and event.mems is not None:  # the runtime may have set these, and failed
@@ -588,10 +579,10 @@ class DeliveryState(Occupancy):
         if self.desired.placement(event.container_id) is None:
             return
         known = self.records.get(event.container_id, NEW)
-        until = event.now + RESIZE_DOUBT
+        until = self.now + RESIZE_DOUBT
         new = replace(known, refused_resize=event.refused, resize_until=until)
         self.put(event.container_id, new)
-        self._schedule.hasten(Action.RESIZES, event.now + RESIZE_LOOK)
+        self.schedule.hasten(Action.RESIZES, self.now + RESIZE_LOOK)
 
     def _resize_settled(self, event: ResizeSettled) -> None:
         known = self.records.get(event.container_id)
@@ -605,7 +596,6 @@ class DeliveryState(Occupancy):
 
     def _gone(self, event: Gone) -> None:
         """Send again what its creation's answer carried: that seems to have failed."""
-        self.now = event.now
         carried = self.carried.get(event.container_id, {})
         again = [each for each in carried if self.records[each].pending is None]
         for each in [*carried]:
@@ -614,28 +604,26 @@ class DeliveryState(Occupancy):
         due = ((each, self.desired.placement(each)) for each in again)
         self._note({each: new for each, new in due if new is not None})
 
-    def _leave(self, event: Leaving) -> None:
-        self.now = event.now
+    def _leave(self, _: Leaving) -> None:
         self.leaves = True
         self._note({each: self.desired.unmanaged(each) for each in self.desired})
         self.reindex()
 
-    def _time_passed(self, event: TimePassed) -> None:
+    def _time_passed(self, _: TimePassed) -> None:
         """Start the patience of changes that wait for a message."""
-        self.now = event.now
         if not self.pending:
             self._send_since = self._hurry_at = math.inf
         elif self.waiting and self._send_since == math.inf:
-            self._send_since = event.now
-        if self.unrecorded and self._schedule.due[Action.INFORM] == math.inf:
-            self._schedule.due[Action.INFORM] = event.now
+            self._send_since = self.now
+        if self.unrecorded and self.schedule.due[Action.INFORM] == math.inf:
+            self.schedule.due[Action.INFORM] = self.now
 
     # ---- looks at what is in flight
 
     def _look_soon(self) -> None:
         if self.in_flight or self.waiting:
             self._read_delay = FIRST_LOOK
-            self._schedule.hasten(Action.READ, self.now + FIRST_LOOK)
+            self.schedule.hasten(Action.READ, self.now + FIRST_LOOK)
 
     def may_be_lost(self, container_id: str) -> bool:
         """Return whether a container may never get what it was sent."""
@@ -671,7 +659,6 @@ class DeliveryState(Occupancy):
         return checks
 
     def _checked(self, event: Checked) -> Sequence[Report]:
-        self.now = event.now
         for each in [*self.in_flight]:
             if self.desired.placement(each) is None:  # it has ended during a call
                 self.drop(each)
@@ -727,7 +714,7 @@ class DeliveryState(Occupancy):
             if check.lost:
                 known = replace(known, recorded=None)  # the runtime may have recorded it or not
             flight = known.in_flight and replace(known.in_flight, written=True)
-            new = self._with_written(known, check.placement, check.cpus, self.now)
+            new = self._with_written(known, check.placement, check.cpus)
             self.put(each, replace(new, in_flight=flight, failed_at=None))
             if check.settled and check.cpus != due.cpus:
                 # it has left what is another's, and lacks some of its own: nothing else is due
@@ -764,7 +751,7 @@ class DeliveryState(Occupancy):
 
     def plan(self, now: float) -> Plan:
         """Return when which action is due; `TimePassed` comes before it."""
-        due = self._schedule.due | {Action.SEND: self._send_at()}
+        due = self.schedule.due | {Action.SEND: self._send_at()}
         for action, ids in self._concerned:
             if not ids:
                 due[action] = math.inf
@@ -772,7 +759,7 @@ class DeliveryState(Occupancy):
 
     def is_due_before(self, at: float) -> bool:
         """Whether the plan has anything to do before a time: after each input, so it is cheap."""
-        due = self._schedule.due
+        due = self.schedule.due
         files = min(due[Action.WRITE], due[Action.READ], due[Action.QUOTAS])
         if min(files, due[Action.PARTITIONS], due[Action.OVERLAPS]) < at:
             return True

@@ -175,7 +175,7 @@ class Executor:
 
     def apply(self, event: Input) -> None:
         """Pass an input to the state, and report its events."""
-        for each in self.state.apply(event):
+        for each in self.state.apply(event, self.clock.now()):
             self._report(each)
         if self.state.is_due_before(self._wake_at):
             self._changed.set()
@@ -187,7 +187,7 @@ class Executor:
     def decide(self, changes: Changes, *, hurry: bool = False) -> None:
         """Have changes come into force."""
         if changes:
-            self.apply(Decided(changes=changes, now=self.clock.now(), hurry=hurry))
+            self.apply(Decided(changes=changes, hurry=hurry))
 
     # ---- the loop
 
@@ -199,7 +199,7 @@ class Executor:
                 self._changed.clear()
                 now, wake = self.clock.now(), math.inf
                 self.state.calls_are_safe = link.calls_are_safe is not False
-                self.state.apply(TimePassed(now=now))
+                self.state.apply(TimePassed(), now)
                 for action, at in self.state.plan(now).due.items():
                     if action in running:
                         continue
@@ -219,13 +219,13 @@ class Executor:
         self._changed.set()
 
     async def _do(self, action: Action, link: Link) -> None:
-        self.state.apply(ActionBegan(action))
+        self.apply(ActionBegan(action))
         try:
             pause = await self._act(action, link)
         except Exception:
             log.exception("delivery-failed", extra={"action": action.value})
             pause = RETRY_INFORM
-        self.apply(ActionEnded(action=action, now=self.clock.now(), pause=pause))
+        self.apply(ActionEnded(action=action, pause=pause))
 
     async def _act(self, action: Action, link: Link) -> float:
         """Carry out an action; return the pause until the next, where the state needs it."""
@@ -305,10 +305,10 @@ class Executor:
 
     async def settle(self) -> None:
         """Write all pending changes that files can make."""
-        now, state = self.clock.now(), self.state
-        if state.probe_is_due(now):
+        state = self.state
+        if state.probe_is_due(self.clock.now()):
             await self.probe(self._node.view.placed)
-        self.apply(Rechecked(now=now))
+        self.apply(Rechecked())
         if not state.by_file:
             return
         await self._narrow()
@@ -322,7 +322,7 @@ class Executor:
         The files are written first, those of partitions before the cpusets, which would overlap.
         The runtime gets the same changes, because no daemon will correct its own writes later.
         """
-        self.apply(Leaving(now=self.clock.now()))
+        self.apply(Leaving())
         if self._cgroups is None:
             return
         if self.partitions is not None:
@@ -334,7 +334,7 @@ class Executor:
 
     async def probe(self, container_ids: Iterable[str]) -> None:
         """Find out on the first visible of these cgroups whether it can be written."""
-        probed = Probed(now=self.clock.now())
+        probed = Probed()
         for each in container_ids:
             known = self.state.records.get(each)
             if self._cgroups is None or known is None or known.observed is None:
@@ -346,10 +346,10 @@ class Executor:
                 )
             if done[cgroup].cpus is None:  # it has ended: that shows nothing
                 continue
-            error, now = done[cgroup].error, self.clock.now()
+            error = done[cgroup].error
             if error:
                 log.warning("not-writable", extra={"cgroup": cgroup, "reason": error})
-            probed = Probed(proven=not error, error=error, now=now)
+            probed = Probed(proven=not error, error=error)
             break
         self.apply(probed)
 
@@ -381,12 +381,11 @@ class Executor:
             cpus = {paths[each]: placement.cpus for each, placement in wanted.items()}
             if change is Change.WHOLE:
                 giving = {each: placement.cpus for each, placement in wanted.items()}
-                state.apply(BatchBegan(giving=giving))
+                self.apply(BatchBegan(giving=giving))
             try:
                 done = await asyncio.to_thread(self._cgroups.confine, cpus, change)
             finally:
-                state.apply(BatchEnded())
-            now = self.clock.now()
+                self.apply(BatchEnded())
             for each, placement in wanted.items():
                 outcome = done[paths[each]]
                 self.apply(
@@ -395,7 +394,6 @@ class Executor:
                         placement=placement,
                         cpus=outcome.cpus,
                         error=outcome.error,
-                        now=now,
                     )
                 )
             written += sum(each.written for each in done.values())
@@ -456,17 +454,17 @@ class Executor:
             checks = [each for each in self.state.begin_check(*also) if each.container_id in placed]
             if self._cgroups is not None and checks:
                 await self._enforce(self._cgroups, checks)
-            self.apply(Checked(checks=checks, now=self.clock.now()))
+            self.apply(Checked(checks=checks))
         return checks
 
     async def _enforce(self, cgroups: HostCgroups, checks: Sequence[CpusetCheck]) -> None:
         lost = {each.container_id: each.placement.cpus for each in checks if each.lost}
-        self.state.apply(BatchBegan(giving=lost))
+        self.apply(BatchBegan(giving=lost))
         paths = self._paths(each.container_id for each in checks)
         try:
             await asyncio.to_thread(enforce, cgroups, paths, checks, self._node.view.taken)
         finally:
-            self.state.apply(BatchEnded())
+            self.apply(BatchEnded())
 
     async def _look_at_flights(self) -> None:
         checks = await self.look()
@@ -578,8 +576,7 @@ class Executor:
             trouble = "systemd cannot be asked"
             if self._scopes is not None:
                 trouble = await self._scopes.allow(cgroup, has.cpus)
-        now = self.clock.now()
-        self.apply(ScopeSet(container_id=container_id, error=trouble, now=now))
+        self.apply(ScopeSet(container_id=container_id, error=trouble))
         return trouble
 
     # ---- people

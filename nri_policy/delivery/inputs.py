@@ -1,7 +1,7 @@
 """Inputs and outputs of the delivery state.
 
-Values only. Times are of a monotonic clock, read by the caller. A
-*change* has no more than is to be changed; what the engine wants in all is `Desired.placement`.
+Values only. A *change* has no more than is to be changed; what the engine wants in all is
+`Desired.placement`.
 """
 
 from __future__ import annotations
@@ -60,14 +60,11 @@ class Decided(Struct, frozen=True, kw_only=True):
     """The engine has changed what containers are to have; each change replaces the one before."""
 
     changes: Changes
-    now: float
     hurry: bool = False  # send it after `PATIENCE` even where that needs a registration
 
 
-class RequestBegan(Struct, frozen=True, kw_only=True):
+class RequestBegan(Struct, frozen=True):
     """A request of the runtime has come: it has handled all answers before it."""
-
-    now: float
 
 
 class Superseded(Struct, frozen=True):
@@ -79,7 +76,6 @@ class Superseded(Struct, frozen=True):
 class Answered(Struct, frozen=True, kw_only=True):
     """An answer was given that the runtime still waits for."""
 
-    now: float
     about: str = ""  # the container that was asked about, if any
     own: Placement | None = None  # what the answer says of it
     creating: bool = False  # the answer is to its CREATE
@@ -91,7 +87,6 @@ class PhaseChanged(Struct, frozen=True, kw_only=True):
 
     container_id: str
     phase: Phase
-    now: float
 
 
 class Observed(Struct, frozen=True, kw_only=True):
@@ -118,14 +113,12 @@ class Written(Struct, frozen=True, kw_only=True):
     placement: Placement  # the intended one
     cpus: CPUSet | None  # the cgroup's CPUs after the write; None: not visible
     error: str = ""  # why the cpuset could not be set
-    now: float
 
 
 class Checked(Struct, frozen=True, kw_only=True):
     """The cgroups of `begin_check` were read, and written as far as that could not wait."""
 
     checks: Sequence[CpusetCheck]
-    now: float
 
 
 class WritesMissed(Struct, frozen=True):
@@ -142,14 +135,11 @@ class ActionEnded(Struct, frozen=True, kw_only=True):
     """A planned action has ended, with or without success."""
 
     action: Action
-    now: float
     pause: float = math.inf  # seconds until INFORM or OVERLAPS is due again
 
 
-class Rechecked(Struct, frozen=True, kw_only=True):
+class Rechecked(Struct, frozen=True):
     """A write of all pending files begins; failed and late ones are tried again."""
-
-    now: float
 
 
 class Probed(Struct, frozen=True, kw_only=True):
@@ -157,14 +147,12 @@ class Probed(Struct, frozen=True, kw_only=True):
 
     proven: bool = False
     error: str = ""  # why it could not
-    now: float
 
 
 class CallSent(Struct, frozen=True, kw_only=True):
     """A call that informs the runtime was begun."""
 
     changes: Changes
-    now: float
 
 
 class CallEnded(Struct, frozen=True, kw_only=True):
@@ -173,14 +161,12 @@ class CallEnded(Struct, frozen=True, kw_only=True):
     changes: Changes  # that it carried
     failed: Collection[str] = ()  # ids of the containers whose update failed
     informing: bool = False  # it began with `CallSent`
-    now: float
 
 
 class CallLost(Struct, frozen=True, kw_only=True):
     """A call that informs failed; the runtime may have handled it."""
 
     changes: Changes
-    now: float
 
 
 class Listed(Struct, frozen=True, kw_only=True):
@@ -198,7 +184,6 @@ class Registered(Struct, frozen=True, kw_only=True):
     unseen: Changes  # placements of containers for which the list may be stale
     listed: Changes  # the placements of all listed containers
     new: Collection[str]  # those that this daemon did not know
-    now: float
 
 
 class ScopeSet(Struct, frozen=True, kw_only=True):
@@ -206,21 +191,18 @@ class ScopeSet(Struct, frozen=True, kw_only=True):
 
     container_id: str
     error: str
-    now: float
 
 
-class ResizeConfirmed(Struct, frozen=True, kw_only=True):
+class ResizeConfirmed(Struct, frozen=True):
     """The runtime says that a resize is in force (POST_UPDATE)."""
 
     container_id: str
-    now: float
 
 
 class ResizeTakenBack(Struct, frozen=True, kw_only=True):
     """A resize did not end in time: the runtime has refused it; *mems* of the cgroup were read."""
 
     container_id: str
-    now: float
     mems: CPUSet | None = None
 
 
@@ -229,10 +211,9 @@ class ResizeDoubted(Struct, frozen=True, kw_only=True):
 
     container_id: str
     refused: Resources | None
-    now: float
 
 
-class ResizeSettled(Struct, frozen=True, kw_only=True):
+class ResizeSettled(Struct, frozen=True):
     """A late resize of this container can no longer happen."""
 
     container_id: str
@@ -244,17 +225,14 @@ class OverlapsSeen(Struct, frozen=True, kw_only=True):
     container_ids: Collection[str]
 
 
-class CpusetsTouched(Struct, frozen=True, kw_only=True):
+class CpusetsTouched(Struct, frozen=True):
     """A cpuset was written, or a decision made: all cpusets are checked soon."""
-
-    now: float
 
 
 class PodsChanged(Struct, frozen=True, kw_only=True):
     """The quotas of these pods may have changed, or may change soon."""
 
     pod_ids: Collection[str]
-    now: float
 
 
 class PodGone(Struct, frozen=True):
@@ -276,26 +254,20 @@ class PartitionsSettled(Struct, frozen=True, kw_only=True):
 
     wanted: Mapping[str, Partition | None]
     outcomes: Mapping[str, PartitionOutcome]  # of those whose cgroups are here
-    now: float
 
 
-class Gone(Struct, frozen=True, kw_only=True):
+class Gone(Struct, frozen=True):
     """A container has ended, or was refused."""
 
     container_id: str
-    now: float
 
 
-class Leaving(Struct, frozen=True, kw_only=True):
+class Leaving(Struct, frozen=True):
     """The daemon leaves: all containers may use all CPUs and nodes from now on."""
 
-    now: float
 
-
-class TimePassed(Struct, frozen=True, kw_only=True):
+class TimePassed(Struct, frozen=True):
     """Time has passed."""
-
-    now: float
 
 
 Input = (

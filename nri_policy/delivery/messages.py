@@ -106,7 +106,7 @@ class Messages:
             if link.register(needed=False):  # only the runtime knows its result
                 return False
             failed = [*sent]
-        self._apply(CallEnded(changes=sent, failed=failed, now=self._clock.now()))
+        self._apply(CallEnded(changes=sent, failed=failed))
         overtaken = any(each in self._state.waiting for each in sent)
         return (overtaken or len(sent) < len(waiting)) and not failed
 
@@ -126,15 +126,14 @@ class Messages:
         chosen = state.inform(1) if quiet else {}
         if not chosen:  # something is under way
             return SILENCE
-        self._apply(CallSent(changes=chosen, now=self._clock.now()))
+        self._apply(CallSent(changes=chosen))
         try:
             await link.call(chosen, ignore_failures=True)
         except (NotSentError, ConnectionError) as error:
             log.warning("not-sent", extra={"containers": len(chosen), "reason": str(error)})
-            self._apply(CallLost(changes=chosen, now=self._clock.now()))
+            self._apply(CallLost(changes=chosen))
             return RETRY_INFORM
-        now = self._clock.now()
-        self._apply(CallEnded(changes=chosen, informing=True, now=now))
+        self._apply(CallEnded(changes=chosen, informing=True))
         return INFORM_PAUSE
 
     async def flush(self, link: Link) -> None:

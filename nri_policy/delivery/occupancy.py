@@ -27,9 +27,8 @@ class Occupancy(RecordTable):
         """Take note that these CPUs may be given at any moment from now on."""
         self._giving = event.giving
 
-    def batch_ended(self, event: BatchEnded) -> None:
+    def batch_ended(self, _: BatchEnded) -> None:
         """Take note that the records have what was given."""
-        del event
         self._giving = {}
 
     def shrink(self) -> Sequence[str]:

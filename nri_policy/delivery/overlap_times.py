@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 
-from nri_policy.delivery.inputs import Action, CpusetsTouched
+from nri_policy.delivery.inputs import Action
 from nri_policy.delivery.schedule import Schedule
 
 SETTLE = 0.1  # seconds from a write to the look: a change is many writes
@@ -19,13 +19,14 @@ class OverlapTimes:
         self._schedule = schedule
         self._rest_until = -math.inf  # when the latest look is long enough ago
 
-    def cpusets_touched(self, event: CpusetsTouched) -> None:
+    def cpusets_touched(self) -> None:
         """Look soon after a write or a decision."""
-        self._schedule.hasten(Action.OVERLAPS, max(event.now, self._rest_until) + SETTLE)
+        soon = max(self._schedule.now, self._rest_until)
+        self._schedule.hasten(Action.OVERLAPS, soon + SETTLE)
 
-    def ended(self, now: float, period: float) -> None:
+    def ended(self, period: float) -> None:
         """Look again with the next tick of a *period*, or after a cpuset changes."""
-        due = self._schedule.due
+        now, due = self._schedule.now, self._schedule.due
         self._rest_until = now + REST
         if due[Action.OVERLAPS] < math.inf:  # one has changed during the look
             due[Action.OVERLAPS] = self._rest_until + SETTLE

@@ -71,7 +71,7 @@ class Overlaps:
 
     def touch(self) -> None:
         """Check all cpusets soon."""
-        self._executor.apply(CpusetsTouched(now=self._executor.clock.now()))
+        self._executor.apply(CpusetsTouched())
 
     @contextmanager
     def watching(self) -> Iterator[None]:

@@ -13,7 +13,6 @@ from msgspec.structs import replace
 
 from nri_policy.delivery.inputs import (
     Action,
-    CpusetsTouched,
     Event,
     PartitionsSettled,
     Report,
@@ -21,7 +20,6 @@ from nri_policy.delivery.inputs import (
 from nri_policy.delivery.occupancy import Occupancy
 from nri_policy.delivery.record import NO_PARTITION, PartitionState
 from nri_policy.delivery.record_table import NEW
-from nri_policy.delivery.schedule import Schedule
 from nri_policy.engine.state.partitions import Partition
 from nri_policy.foundation.cpuset import EMPTY, CPUSet
 from nri_policy.settings import ExclusivePartitions
@@ -35,9 +33,9 @@ CALM = 30.0  # seconds that a partition was not lost, until earlier losses no lo
 class PartitionRecords:
     """The partitions among the records of *table*."""
 
-    def __init__(self, table: Occupancy, schedule: Schedule) -> None:
+    def __init__(self, table: Occupancy) -> None:
         self._table = table
-        self._schedule = schedule
+        self._schedule = table.schedule
 
     def due(self, container_id: str) -> Partition | None:
         """Return the partition due for a container; None: no partition."""
@@ -86,7 +84,7 @@ class PartitionRecords:
         """Return for how many seconds a partition is not looked at that was made again just now."""
         if not self.is_in_force(container_id):
             return 0.0
-        return max(self.state(container_id).retry_at - self._table.now, 0.0)
+        return max(self.state(container_id).retry_at - self._schedule.now, 0.0)
 
     def wanted(
         self, container_ids: Iterable[str], *, is_blocked: Callable[[str, CPUSet], bool]
@@ -100,20 +98,19 @@ class PartitionRecords:
         for each in container_ids:
             known, due = self.state(each), self.due(each)
             if due is not None and due != known.held:
-                waits = self._table.now < known.retry_at or known.tries >= MAX_TRIES
+                waits = self._schedule.now < known.retry_at or known.tries >= MAX_TRIES
                 if (due == known.due and waits) or is_blocked(each, due.cpus):
                     kept = EMPTY if known.held is None else known.held.cpus & due.cpus
                     due = replace(due, cpus=kept) if kept else None
             wanted[each] = due
         return wanted
 
-    def cpusets_touched(self, event: CpusetsTouched) -> None:
+    def cpusets_touched(self) -> None:
         """Look soon after a decision, or a write: it may have made a partition invalid."""
-        self._schedule.hasten(Action.PARTITIONS, event.now + SETTLE)
+        self._schedule.hasten(Action.PARTITIONS, self._schedule.now + SETTLE)
 
     def settled(self, event: PartitionsSettled) -> Sequence[Report]:
         """Store what became of the partitions; return those that are not tried again."""
-        self._table.now = event.now
         reports = []
         for each in event.wanted:
             if self._table.desired.placement(each) is None:  # it has ended meanwhile
@@ -121,7 +118,7 @@ class PartitionRecords:
             before, new = self.state(each), self._after(each, event)
             known = self._table.records.get(each, NEW)
             self._table.put(each, replace(known, partition=new))
-            self._schedule_next(before, new, event.now)
+            self._schedule_next(before, new)
             if new.tries == MAX_TRIES > before.tries and new.due is not None:
                 reports.append(
                     Report(
@@ -142,16 +139,17 @@ class PartitionRecords:
         new = before if before.due == due else PartitionState(due=due)
         lost = outcome.lost if due is not None and before.held == due else ""
         if outcome.held == due and not lost:
-            calm = due is None or event.now - new.retry_at >= CALM
+            calm = due is None or self._schedule.now - new.retry_at >= CALM
             return PartitionState(due=due, held=due) if calm else replace(new, held=due)
         new = replace(new, held=outcome.held)
         if event.wanted[container_id] != due:
             return new  # it was not tried
-        error, retry_at = outcome.error or lost, event.now + PAUSE * 2.0**new.tries
+        error, retry_at = outcome.error or lost, self._schedule.now + PAUSE * 2.0**new.tries
         new = replace(new, error=error, tries=new.tries + 1, retry_at=retry_at)
         return replace(new, held=None) if lost and new.tries >= MAX_TRIES else new
 
-    def _schedule_next(self, before: PartitionState, new: PartitionState, now: float) -> None:
+    def _schedule_next(self, before: PartitionState, new: PartitionState) -> None:
+        now = self._schedule.now
         if (new.held != new.due or new.tries) and new.tries < MAX_TRIES:
             calm = new.held == new.due and new.retry_at <= now
             again = new.retry_at + CALM if calm else new.retry_at

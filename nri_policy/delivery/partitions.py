@@ -41,7 +41,7 @@ class Partitions:
     def restart(self) -> None:
         """Look for what an earlier daemon has left, soon."""
         self._above = None
-        self._executor.apply(CpusetsTouched(now=self._executor.clock.now()))
+        self._executor.apply(CpusetsTouched())
 
     async def start(self, container_id: str, own: CPUSet, *, until: float) -> bool:
         """Make a starting container its partition, and take its *own* CPUs out of other partitions.
@@ -123,7 +123,6 @@ class Partitions:
                         for each, name in names.items()
                         if name in done.outcomes
                     },
-                    now=self._executor.clock.now(),
                 )
             )
 

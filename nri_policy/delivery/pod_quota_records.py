@@ -41,10 +41,11 @@ class PodQuotaRecords:
 
     def pods_changed(self, event: PodsChanged) -> None:
         """Look at these pods soon; at all others in a while, if no pod is named."""
+        now = self._schedule.now
         for each in event.pod_ids:
-            self._put(each, replace(self._record(each), until=event.now + DOUBT))
-        soon = max(event.now, self._rest_until)
-        self._schedule.hasten(Action.QUOTAS, soon if event.pod_ids else event.now + RECHECK)
+            self._put(each, replace(self._record(each), until=now + DOUBT))
+        soon = max(now, self._rest_until)
+        self._schedule.hasten(Action.QUOTAS, soon if event.pod_ids else now + RECHECK)
 
     def pod_gone(self, event: PodGone) -> None:
         """Forget a pod."""
@@ -58,8 +59,9 @@ class PodQuotaRecords:
         elif event.before > 0:
             self._put(event.pod_id, replace(known, taken=event.before))
 
-    def ended(self, now: float) -> None:
+    def ended(self) -> None:
         """End the doubts that are over, and look again in a while."""
+        now = self._schedule.now
         for each, until in [*self.doubtful.items()]:
             if now >= until:
                 self._put(each, replace(self.records[each], until=None))

@@ -59,12 +59,11 @@ class PodQuotas:
         """Look at pods soon: their containers have changed, or the kubelet writes their quota."""
         concerned = [*filter(self._is_candidate, pod_ids)]
         if concerned:
-            self._executor.apply(PodsChanged(pod_ids=concerned, now=self._executor.clock.now()))
+            self._executor.apply(PodsChanged(pod_ids=concerned))
 
     def expect_all(self) -> None:
         """Look at all pods soon, and now and then."""
-        now = self._executor.clock.now()
-        self._executor.apply(PodsChanged(pod_ids=self._list_candidates(), now=now))
+        self._executor.apply(PodsChanged(pod_ids=self._list_candidates()))
 
     def forget(self, pod_id: str) -> None:
         """Forget a pod that is gone."""

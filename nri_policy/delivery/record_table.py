@@ -7,9 +7,8 @@ all records: it asks an index. Each index follows from the records alone, as a p
 
 from __future__ import annotations
 
-import math
-
 from nri_policy.delivery.record import NO_PARTITION, Delivery, Phase
+from nri_policy.delivery.schedule import Schedule
 
 RETRY_WRITE = 60.0  # seconds until a cgroup that could not be written is tried again
 NEW = Delivery()  # the record of a container that is not in the table
@@ -21,7 +20,7 @@ class RecordTable:
     def __init__(self, *, has_files: bool) -> None:
         """*has_files* is whether there are cgroups that can be read and written."""
         self.records: dict[str, Delivery] = {}
-        self.now = -math.inf  # the time of the latest input
+        self.schedule = Schedule()
         self.has_files = has_files
         self.leaves = False  # whether the policy leaves: messages say so of all
         self.trouble = ""  # why no cgroup can be written; empty if they can
@@ -113,7 +112,7 @@ class RecordTable:
             and pending.shares is None
             and pending.quota is None
             and not pending.limits
-            and (known.failed_at is None or self.now - known.failed_at >= RETRY_WRITE)
+            and (known.failed_at is None or self.schedule.now - known.failed_at >= RETRY_WRITE)
             and self.has_files
             and not self.trouble
             and not self.leaves

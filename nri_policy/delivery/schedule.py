@@ -1,4 +1,4 @@
-"""The schedule: when each action of the plan is due."""
+"""The schedule: the time of the latest input, and when each action of the plan is due."""
 
 from __future__ import annotations
 
@@ -8,9 +8,10 @@ from nri_policy.delivery.inputs import Action
 
 
 class Schedule:
-    """When actions are due, in seconds of the clock; infinite: never."""
+    """Seconds of the clock; infinite: never."""
 
     def __init__(self) -> None:
+        self.now = -math.inf
         self.due = dict.fromkeys(Action, math.inf)
 
     def hasten(self, action: Action, at: float) -> None:

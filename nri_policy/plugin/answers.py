@@ -32,7 +32,7 @@ class Answers:
     def begin(self, call: Call) -> None:
         """Handle a request from now on."""
         self.request = call
-        self._executor.apply(RequestBegan(now=self._executor.clock.now()))
+        self._executor.apply(RequestBegan())
 
     def end(self) -> None:
         """End the current request."""
@@ -57,16 +57,14 @@ class Answers:
         """
         if self.is_overdue:
             return []
-        executor, now = self._executor, self._executor.clock.now()
-        carried = executor.state.answer(about, informing, now)
+        executor = self._executor
+        carried = executor.state.answer(about, informing, executor.clock.now())
         taken = fit(carried, ignore_failures=True) if carried else {}
         updates = {each: carried[each] for each in taken}
-        executor.apply(Answered(about=about, updates=updates, creating=creating, now=now))
+        executor.apply(Answered(about=about, updates=updates, creating=creating))
         return [*taken.values()]
 
     def note(self, container_id: str, own: Placement, *, creating: bool = False) -> None:
         """Take note that a container's own placement goes with the answer about it."""
         if not self.is_overdue:
-            now = self._executor.clock.now()
-            event = Answered(about=container_id, own=own, creating=creating, now=now)
-            self._executor.apply(event)
+            self._executor.apply(Answered(about=container_id, own=own, creating=creating))

@@ -68,7 +68,7 @@ class PluginComponents:
 
     def forget(self, container_id: str) -> None:
         """Forget a container that has ended."""
-        self.executor.apply(Gone(container_id=container_id, now=self.executor.clock.now()))
+        self.executor.apply(Gone(container_id))
         self.creations.ended(container_id)
         self.pids.pop(container_id, None)
 

@@ -129,7 +129,6 @@ class PolicyPlugin:
                 unseen=self._inventory.doubtful(old=old),
                 listed=self._node.view.placements(each.id for each in listed),
                 new=new,
-                now=self._executor.clock.now(),
             )
         )
         await self._executor.probe(each.id for each in listed)
@@ -196,7 +195,7 @@ class PolicyPlugin:
             )
         except CallRefused:
             # some runtimes send no event for a failed creation
-            self._executor.apply(Gone(container_id=container.id, now=self._executor.clock.now()))
+            self._executor.apply(Gone(container.id))
             raise
         await self._executor.make_room(container.id, moved=bool(decision.changes))
         response = nri_pb2.CreateContainerResponse(
@@ -330,8 +329,7 @@ class PolicyPlugin:
         self._resources.remove(container.id)
 
     def _enter(self, container_id: str, phase: Phase) -> None:
-        now = self._executor.clock.now()
-        self._executor.apply(PhaseChanged(container_id=container_id, phase=phase, now=now))
+        self._executor.apply(PhaseChanged(container_id=container_id, phase=phase))
 
     async def _is_gone(
         self, pod: nri_pb2.PodSandbox, container: nri_pb2.Container, *, has_cgroup: bool = False

@@ -85,8 +85,7 @@ class Resizes:
         if placement is not None:
             self._answers.note(container_id, placement)
         if self._state.phase(container_id) is Phase.RUNNING:
-            now = self._executor.clock.now()
-            event = PhaseChanged(container_id=container_id, phase=Phase.UPDATING, now=now)
+            event = PhaseChanged(container_id=container_id, phase=Phase.UPDATING)
             self._executor.apply(event)
 
     def end(self, container_id: str) -> None:
@@ -96,8 +95,7 @@ class Resizes:
         """
         known = self._state.records.get(container_id)
         overdue = known.refused_resize if known is not None else None
-        now = self._executor.clock.now()
-        self._executor.apply(ResizeConfirmed(container_id=container_id, now=now))
+        self._executor.apply(ResizeConfirmed(container_id))
         if container_id in self._node.view.resizing:
             self._decisions.decide(ResizeEnded(container_id=container_id))
         elif overdue is not None:
@@ -111,9 +109,8 @@ class Resizes:
         """Take back a resize that should have ended, unless it was *found* in force."""
         async with self._node.turn:
             resizing = self._node.view.resizing.get(container_id)
-            now = self._executor.clock.now()
             mems = None if found is None else parse_cpus(found.mems)
-            self._executor.apply(ResizeTakenBack(container_id=container_id, now=now, mems=mems))
+            self._executor.apply(ResizeTakenBack(container_id=container_id, mems=mems))
             if resizing is None:  # decided anew meanwhile, as by new settings
                 self._send_again(container_id)
                 return
@@ -181,9 +178,7 @@ class Resizes:
             self._executor.decide({container_id: decision.placement})
 
     def _doubt(self, container_id: str, refused: Resources | None = None) -> None:
-        now = self._executor.clock.now()
-        event = ResizeDoubted(container_id=container_id, refused=refused, now=now)
-        self._executor.apply(event)
+        self._executor.apply(ResizeDoubted(container_id=container_id, refused=refused))
 
     def _settle(self, container_id: str) -> None:
-        self._executor.apply(ResizeSettled(container_id=container_id))
+        self._executor.apply(ResizeSettled(container_id))

@@ -347,7 +347,7 @@ class Daemon:
             # there is nothing to ask systemd: it does not matter when that is found
             self.loop.create_task(self._work(Action.PERSIST.value))
             self.loop.run()
-        state.apply(TimePassed(now=self.loop.now))  # as the loop does
+        state.apply(TimePassed(), self.loop.now)  # as the loop does
 
     def _lose(self) -> None:
         """Lose the connection."""
@@ -452,9 +452,9 @@ class Daemon:
                 await self.events.reconfigure(machine=arguments[0])
             case _:
                 action, executor = Action(name), self.executor
-                executor.state.apply(ActionBegan(action))
+                executor.apply(ActionBegan(action))
                 pause = await executor._act(action, self.link)
-                executor.apply(ActionEnded(action=action, now=self.loop.now, pause=pause))
+                executor.apply(ActionEnded(action=action, pause=pause))
 
     def _able(self) -> Iterator[str]:
         """Yield which actions are due, or will be soon."""

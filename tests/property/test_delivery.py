@@ -89,7 +89,7 @@ class History:
         )
 
     def apply(self, event: inputs.Input) -> None:
-        self.state.apply(event)
+        self.state.apply(event, self.now)
 
     def step(self) -> None:
         self.now += self.random.choice((0.0, 0.01, 0.5, 3.0, 70.0))
@@ -100,10 +100,10 @@ class History:
 
     def decide(self) -> None:
         hurry = self.random.random() < 0.2
-        self.apply(inputs.Decided(changes=self.books.decide(), now=self.now, hurry=hurry))
+        self.apply(inputs.Decided(changes=self.books.decide(), hurry=hurry))
 
     def begin_request(self) -> None:
-        self.apply(inputs.RequestBegan(now=self.now))
+        self.apply(inputs.RequestBegan())
 
     def answer(self) -> None:
         about, state = self.any_id(), self.state
@@ -111,15 +111,13 @@ class History:
         assert about not in updates
         own = self.books.placement(about) if self.random.random() < 0.5 else None
         creating = own is not None and self.random.random() < 0.5
-        event = inputs.Answered(
-            about=about, own=own, creating=creating, updates=updates, now=self.now
-        )
+        event = inputs.Answered(about=about, own=own, creating=creating, updates=updates)
         self.apply(event)
         assert not updates.keys() & state.pending.keys()
 
     def enter(self) -> None:
         phase = self.random.choice([*Phase])
-        event = inputs.PhaseChanged(container_id=self.any_id(), phase=phase, now=self.now)
+        event = inputs.PhaseChanged(container_id=self.any_id(), phase=phase)
         self.apply(event)
 
     def write(self) -> None:
@@ -134,13 +132,9 @@ class History:
             self.apply(inputs.BatchBegan(giving={} if shrinking else {each: change.cpus}))
             cpus = self.random.choice((change.cpus, change.cpus, SETS[0], None))
             error = "busy" if cpus is not None and cpus != change.cpus else ""
-            self.apply(
-                inputs.Written(
-                    container_id=each, placement=change, cpus=cpus, error=error, now=self.now
-                )
-            )
+            self.apply(inputs.Written(container_id=each, placement=change, cpus=cpus, error=error))
             self.apply(inputs.BatchEnded())
-        self.apply(inputs.ActionEnded(action=inputs.Action.WRITE, now=self.now))
+        self.apply(inputs.ActionEnded(action=inputs.Action.WRITE))
 
     def check(self) -> None:
         self.apply(inputs.ActionBegan(inputs.Action.READ))
@@ -151,22 +145,22 @@ class History:
         for one in (*leaving(checks, SETS[0]), *gaining(checks)):
             one.cpus, one.written = one.placement.cpus, True
             one.error = self.random.choice(("", "", "busy"))
-        self.apply(inputs.Checked(checks=checks, now=self.now))
-        self.apply(inputs.ActionEnded(action=inputs.Action.READ, now=self.now))
+        self.apply(inputs.Checked(checks=checks))
+        self.apply(inputs.ActionEnded(action=inputs.Action.READ))
 
     def send(self) -> None:
         sent = self.state.changes_to_send()
         failed = [each for each in sent if self.random.random() < 0.3]
-        self.apply(inputs.CallEnded(changes=sent, failed=failed, now=self.now))
-        self.apply(inputs.ActionEnded(action=inputs.Action.SEND, now=self.now))
+        self.apply(inputs.CallEnded(changes=sent, failed=failed))
+        self.apply(inputs.ActionEnded(action=inputs.Action.SEND))
 
     def inform(self) -> None:
         chosen = self.state.inform(1)
-        self.apply(inputs.CallSent(changes=chosen, now=self.now))
+        self.apply(inputs.CallSent(changes=chosen))
         if self.random.random() < 0.3:
-            self.apply(inputs.CallLost(changes=chosen, now=self.now))
+            self.apply(inputs.CallLost(changes=chosen))
         else:
-            self.apply(inputs.CallEnded(changes=chosen, informing=True, now=self.now))
+            self.apply(inputs.CallEnded(changes=chosen, informing=True))
 
     def list(self) -> None:
         if self.random.random() < 0.7:
@@ -190,7 +184,6 @@ class History:
                 unseen={},
                 listed=changes,
                 new=[each for each in there if self.random.random() < 0.3],
-                now=self.now,
             )
         )
 
@@ -205,33 +198,33 @@ class History:
             for each, new in wanted.items()
             if self.random.random() < 0.8
         }
-        self.apply(inputs.PartitionsSettled(wanted=wanted, outcomes=outcomes, now=self.now))
+        self.apply(inputs.PartitionsSettled(wanted=wanted, outcomes=outcomes))
 
     def end(self) -> None:
         gone = self.any_id()
         self.books.placements.pop(gone, None)
-        self.apply(inputs.Gone(container_id=gone, now=self.now))
+        self.apply(inputs.Gone(gone))
 
     def other(self) -> None:
         each = self.any_id()
         trouble = self.random.choice(("", "Read-only file system"))
         event: inputs.Input = self.random.choice(
             (
-                inputs.ScopeSet(container_id=each, error=trouble, now=self.now),
-                inputs.ResizeDoubted(container_id=each, refused=Resources(), now=self.now),
+                inputs.ScopeSet(container_id=each, error=trouble),
+                inputs.ResizeDoubted(container_id=each, refused=Resources()),
                 inputs.ResizeSettled(container_id=each),
-                inputs.ResizeConfirmed(container_id=each, now=self.now),
-                inputs.ResizeTakenBack(container_id=each, now=self.now),
-                inputs.ActionEnded(action=inputs.Action.RESIZES, now=self.now),
-                inputs.ActionEnded(action=inputs.Action.QUOTAS, now=self.now),
-                inputs.PodsChanged(pod_ids=[each], now=self.now),
+                inputs.ResizeConfirmed(container_id=each),
+                inputs.ResizeTakenBack(container_id=each),
+                inputs.ActionEnded(action=inputs.Action.RESIZES),
+                inputs.ActionEnded(action=inputs.Action.QUOTAS),
+                inputs.PodsChanged(pod_ids=[each]),
                 inputs.QuotaWritten(pod_id=each, quota=-1, before=100_000),
                 inputs.PodGone(each),
                 inputs.WritesMissed(),
-                inputs.Rechecked(now=self.now),
-                inputs.Probed(proven=not trouble, error=trouble, now=self.now),
+                inputs.Rechecked(),
+                inputs.Probed(proven=not trouble, error=trouble),
                 inputs.OverlapsSeen(container_ids=[each]),
-                inputs.TimePassed(now=self.now),
+                inputs.TimePassed(),
             )
         )
         self.apply(event)
@@ -285,14 +278,14 @@ def test_what_is_next_follows_from_the_records(seed: int) -> None:
         state = history.state
         for each in state.records.values():
             each.check()
-        state.apply(inputs.Rechecked(now=history.now))  # failures that are over count again
+        history.apply(inputs.Rechecked())  # failures that are over count again
         kept = {name: {*getattr(state, name)} for name in indexes(state) if name != "carried"}
         kept["carried"] = {each for ids in state.carried.values() for each in ids}
         assert kept == indexes(state)
         assert state.by_file.keys() | state.waiting.keys() == state.pending.keys()
         wakes = [history.now + after for after in (0.01, 0.3, 2.0, 90.0)]
         woken = [state.is_due_before(at) for at in wakes]
-        state.apply(inputs.TimePassed(now=history.now))
+        history.apply(inputs.TimePassed())
         due = state.plan(history.now).due
         earliest = min(due.values(), default=math.inf)
         assert all(is_due for is_due, at in zip(woken, wakes, strict=True) if earliest < at)

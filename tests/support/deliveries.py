@@ -23,7 +23,7 @@ def put_in_flight(executor: Executor, container_id: str, *, lost: bool = False) 
     now = executor.clock.now()
     flight = InFlight(since=now, request=executor.state.requests, lost=lost)
     change(executor, container_id, in_flight=flight)
-    executor.apply(ActionEnded(action=Action.READ, now=now))
+    executor.apply(ActionEnded(action=Action.READ))
 
 
 def land(executor: Executor) -> None:

@@ -113,7 +113,7 @@ async def test_an_error_of_ours_is_logged_and_ends_nothing(
             raise ValueError
 
         monkeypatch.setattr(it.daemon.executor.messages, "inform", fail)
-        it.daemon.executor.apply(ActionEnded(action=Action.INFORM, now=0.0, pause=0.0))
+        it.daemon.executor.apply(ActionEnded(action=Action.INFORM, pause=0.0))
         await failed.wait()
         monkeypatch.undo()
         await it.start(pod("next"))

@@ -121,20 +121,20 @@ class Looks:
     def __init__(self, now: float) -> None:
         self.now = now
         self.state = DeliveryState(NoDecisions(), has_files=True)
-        self.state.apply(CpusetsTouched(now=now))
+        self.state.apply(CpusetsTouched(), now)
 
     def touch(self, after: float = 0.0) -> None:
         self.now += after
-        self.state.apply(CpusetsTouched(now=self.now))
+        self.state.apply(CpusetsTouched(), self.now)
 
     def next(self, period: float, *, touched: bool = False) -> float:
         """Return in how many seconds the next look is, and have it ask for the next *period*."""
         pause = self.state.plan(self.now).due[Action.OVERLAPS] - self.now
         self.now += pause
-        self.state.apply(ActionBegan(Action.OVERLAPS))
+        self.state.apply(ActionBegan(Action.OVERLAPS), self.now)
         if touched:
-            self.state.apply(CpusetsTouched(now=self.now))
-        self.state.apply(ActionEnded(action=Action.OVERLAPS, now=self.now, pause=period))
+            self.state.apply(CpusetsTouched(), self.now)
+        self.state.apply(ActionEnded(action=Action.OVERLAPS, pause=period), self.now)
         return round(pause, 3)
 
 
@@ -246,7 +246,7 @@ async def test_the_kernel_says_when_the_partition_of_an_owner_becomes_invalid(
 async def test_after_a_decision_all_are_looked_at_soon(tmp_path: Path) -> None:
     async with looking(tmp_path, Counting({}, tmp_path)) as (it, _):
         executor = it.daemon.executor
-        executor.state.apply(ActionEnded(action=Action.OVERLAPS, now=1e9, pause=RARELY))
+        executor.state.apply(ActionEnded(action=Action.OVERLAPS, pause=RARELY), 1e9)
         await it.start(pod("new"))
         now = executor.clock.now()
         assert executor.state.plan(now).due[Action.OVERLAPS] < 2e9

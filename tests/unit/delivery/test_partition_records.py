@@ -63,15 +63,15 @@ class Kernel:
     def look(self, outcome: PartitionOutcome | None) -> list[Report]:
         """Have a look come to this, where the container is looked at."""
         records = self.state.kernel_partitions
-        self.state.apply(ActionBegan(Action.PARTITIONS))
-        self.state.apply(TimePassed(now=self.now))
+        self.state.apply(ActionBegan(Action.PARTITIONS), self.now)
+        self.state.apply(TimePassed(), self.now)
         if rest := records.rest(ID):
-            ended = ActionEnded(action=Action.PARTITIONS, now=self.now, pause=rest)
-            return [*self.state.apply(ended)]
+            ended = ActionEnded(action=Action.PARTITIONS, pause=rest)
+            return [*self.state.apply(ended, self.now)]
         wanted = records.wanted([ID], is_blocked=lambda *_: False)
         outcomes = {} if outcome is None else {ID: outcome}
-        event = PartitionsSettled(wanted=wanted, outcomes=outcomes, now=self.now)
-        return [*self.state.apply(event)]
+        event = PartitionsSettled(wanted=wanted, outcomes=outcomes)
+        return [*self.state.apply(event, self.now)]
 
     def next_look(self) -> float | None:
         """Let the time come of the next look; return in how many seconds, None if there is none."""
@@ -83,7 +83,7 @@ class Kernel:
 
     def touch(self) -> None:
         """Have something be written to a file of the container."""
-        self.state.apply(CpusetsTouched(now=self.now))
+        self.state.apply(CpusetsTouched(), self.now)
 
 
 def test_a_container_without_a_cgroup_is_not_looked_at_again_and_again() -> None:

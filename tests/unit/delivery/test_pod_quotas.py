@@ -185,13 +185,18 @@ def test_looks_at_quotas_come_no_closer_than_their_period(
     monkeypatch.setattr(pod_quota_records, "LOOK", 0.5)
     schedule = Schedule()
     records = pod_quota_records.PodQuotaRecords(schedule)
-    records.pods_changed(PodsChanged(pod_ids=["a"], now=7.0))
+    schedule.now = 7.0
+    records.pods_changed(PodsChanged(pod_ids=["a"]))
     assert schedule.due[Action.QUOTAS] == 7.0
     schedule.due[Action.QUOTAS] = math.inf  # the look begins
-    records.pods_changed(PodsChanged(pod_ids=["b"], now=7.1))
-    records.ended(7.2)
-    records.pods_changed(PodsChanged(pod_ids=["c"], now=7.3))
+    schedule.now = 7.1
+    records.pods_changed(PodsChanged(pod_ids=["b"]))
+    schedule.now = 7.2
+    records.ended()
+    schedule.now = 7.3
+    records.pods_changed(PodsChanged(pod_ids=["c"]))
     assert schedule.due[Action.QUOTAS] == 7.7
     schedule.due[Action.QUOTAS] = math.inf
-    records.ended(99.0)  # the doubts are over
+    schedule.now = 99.0  # the doubts are over
+    records.ended()
     assert schedule.due[Action.QUOTAS] == 99.0 + pod_quota_records.RECHECK

@@ -77,21 +77,24 @@ def state_of(*names: str, cpus: str = "1") -> DeliveryState:
     return DeliveryState(wanted, has_files=True)
 
 
-def apply(state: DeliveryState, *inputs: Input) -> None:
+def apply(state: DeliveryState, *inputs: Input | float) -> None:
+    """Have inputs come; a number is the time from then on, from 0 in the beginning."""
+    now = max(state.now, 0.0)
     for each in inputs:
-        state.apply(each)
+        if isinstance(each, float):
+            now = each
+            continue
+        state.apply(each, now)
         for record in state.records.values():
             record.check()
 
 
 def created(name: str, cpus: str, mems: str = "") -> Answered:
-    return Answered(about=name, own=placement(cpus, mems), creating=True, now=0.0)
+    return Answered(about=name, own=placement(cpus, mems), creating=True)
 
 
-def written(name: str, cpus: str, now: float = 1.0, mems: str = "") -> Written:
-    return Written(
-        container_id=name, placement=placement(cpus, mems), cpus=CPUSet.parse(cpus), now=now
-    )
+def written(name: str, cpus: str, mems: str = "") -> Written:
+    return Written(container_id=name, placement=placement(cpus, mems), cpus=CPUSet.parse(cpus))
 
 
 def since(state: DeliveryState) -> dict[str, float | None]:
@@ -102,29 +105,29 @@ def since(state: DeliveryState) -> dict[str, float | None]:
 def test_who_is_written_is_to_be_informed_of_until_that_is_done_or_undone() -> None:
     state = state_of("a", "b")
     apply(state, created("a", "1-3", "0"), created("b", "1-3", "0"))
-    apply(state, written("a", "1-2", 1.0), written("b", "1", 2.0), written("a", "1", 3.0))
+    apply(state, 1.0, written("a", "1-2"), 2.0, written("b", "1"), 3.0, written("a", "1"))
     assert since(state) == {"a": 1.0, "b": 2.0}
-    apply(state, written("a", "1-3", 4.0))
+    apply(state, 4.0, written("a", "1-3"))
     assert since(state) == {"b": 2.0}
-    apply(state, CallSent(changes={"b": placement("1", "0")}, now=5.0))
+    apply(state, 5.0, CallSent(changes={"b": placement("1", "0")}))
     assert not state.unrecorded
     assert state.records["a"].observed == cpuset("1-3")
 
 
 def test_where_nobody_knows_what_the_runtime_records_it_is_informed() -> None:
     state = state_of("a")
-    apply(state, created("a", "1-3"), written("a", "1-2"))
-    apply(state, CallLost(changes={"a": placement("1-2")}, now=1.0), written("a", "1-3"))
+    apply(state, created("a", "1-3"), 1.0, written("a", "1-2"))
+    apply(state, 1.0, CallLost(changes={"a": placement("1-2")}), 1.0, written("a", "1-3"))
     assert since(state) == {"a": 1.0}
 
 
 def test_memory_nodes_that_the_runtime_does_not_record_are_said_once() -> None:
     state = state_of("a")
     apply(state, Listed(recorded={"a": cpuset("1-3", "")}, observed={"a": cpuset("1-3")}))
-    apply(state, written("a", "1-3", 1.0, "0"))
+    apply(state, 1.0, written("a", "1-3", "0"))
     assert since(state) == {"a": 1.0}
-    apply(state, CallSent(changes={"a": placement("1-3", "0")}, now=1.0))
-    apply(state, written("a", "1-3", 2.0, "0"))
+    apply(state, 1.0, CallSent(changes={"a": placement("1-3", "0")}))
+    apply(state, 2.0, written("a", "1-3", "0"))
     assert not state.unrecorded
 
 
@@ -136,7 +139,6 @@ def registered(state: DeliveryState, *names: str, new: Collection[str] = ()) -> 
         unseen={},
         listed=listed,
         new=new,
-        now=5.0,
     )
 
 
@@ -145,7 +147,7 @@ def test_a_list_shows_who_is_in_place_and_recorded_elsewhere() -> None:
     state = state_of(*names)
     listed = {"right": cpuset("1"), "behind": cpuset("1-3"), "wrong": cpuset("1-3")}
     apply(state, Listed(recorded=listed, observed=listed | {"behind": cpuset("1")}))
-    apply(state, registered(state, *names))
+    apply(state, 5.0, registered(state, *names))
     assert since(state) == {"behind": 5.0}
 
 
@@ -158,6 +160,7 @@ def test_what_an_earlier_daemon_wrote_may_be_undone() -> None:
             recorded={"a": cpuset("1-3"), "b": cpuset("1")},
             observed={"a": cpuset("1"), "b": cpuset("1")},
         ),
+        5.0,
         registered(state, "a", "b"),
     )
     assert [*state.volatile] == ["a"]
@@ -169,7 +172,7 @@ def test_what_an_earlier_daemon_wrote_may_be_undone_where_the_runtime_records_th
     state = state_of("a", "b")
     state.desired = Wanted(a=placement("1"), b=placement("1"), any=placement(""))
     apply(state, Listed(recorded=listed, observed=listed))
-    apply(state, registered(state, *listed, new=["b", "any"]))
+    apply(state, 5.0, registered(state, *listed, new=["b", "any"]))
     assert [*state.volatile] == ["b"]  # "any" may be anywhere
     assert not state.unrecorded
 
@@ -181,14 +184,16 @@ def test_a_look_that_writes_a_cgroup_shows_that_it_can_be_written() -> None:
     assert due is not None
     apply(
         state,
-        PhaseChanged(container_id="a", phase=Phase.RUNNING, now=0.0),
-        Written(container_id="a", placement=due, cpus=CPUSet.parse("1-3"), error="busy", now=1.0),
+        0.0,
+        PhaseChanged(container_id="a", phase=Phase.RUNNING),
+        1.0,
+        Written(container_id="a", placement=due, cpus=CPUSet.parse("1-3"), error="busy"),
     )
     assert [*state.unwritable] == ["a"]
     (check,) = state.begin_check("a")
     check.see(Resources(cpus="1", mems="0"))
     check.written = True
-    apply(state, Checked(checks=[check], now=2.0))
+    apply(state, 2.0, Checked(checks=[check]))
     assert not state.unwritable
 
 
@@ -196,39 +201,38 @@ def test_a_cgroup_that_could_not_be_written_is_tried_again_after_a_minute() -> N
     state = state_of("a")
     apply(state, Listed(recorded={"a": cpuset("1-3")}, observed={"a": cpuset("1-3")}))
     change = placement("1")
-    apply(state, Decided(changes={"a": change}, now=0.0))
+    apply(state, 0.0, Decided(changes={"a": change}))
     assert [*state.by_file] == ["a"]
     apply(
         state,
-        Written(
-            container_id="a", placement=change, cpus=CPUSet.parse("1-3"), error="busy", now=0.0
-        ),
+        0.0,
+        Written(container_id="a", placement=change, cpus=CPUSet.parse("1-3"), error="busy"),
     )
     for now, by_file in ((59.9, []), (60.0, ["a"])):
-        apply(state, Rechecked(now=now))
+        apply(state, now, Rechecked())
         assert [*state.by_file] == by_file
 
 
 def test_what_a_lost_call_said_is_sent_again() -> None:
     state = state_of("a")
-    apply(state, created("a", "1"), CallSent(changes={"a": placement("1")}, now=1.0))
+    apply(state, created("a", "1"), 1.0, CallSent(changes={"a": placement("1")}))
     assert not state.pending
-    apply(state, CallLost(changes={"a": placement("1")}, now=2.0))
+    apply(state, 2.0, CallLost(changes={"a": placement("1")}))
     assert [*state.pending] == ["a"]
 
 
 def test_what_a_call_failed_to_do_is_sent_again() -> None:
     state, change = state_of("a"), placement("1")
-    apply(state, Decided(changes={"a": change}, now=0.0))
-    apply(state, CallEnded(changes={"a": change}, failed=["a"], now=1.0))
+    apply(state, 0.0, Decided(changes={"a": change}))
+    apply(state, 1.0, CallEnded(changes={"a": change}, failed=["a"]))
     assert [*state.pending] == ["a"]
     assert not state.refused
 
 
 def test_what_is_decided_anew_during_a_call_is_sent_again() -> None:
     state, change = state_of("a", cpus="2"), placement("1")
-    apply(state, Decided(changes={"a": change}, now=0.0))
-    apply(state, CallEnded(changes={"a": change}, now=1.0))
+    apply(state, 0.0, Decided(changes={"a": change}))
+    apply(state, 1.0, CallEnded(changes={"a": change}))
     assert state.changes_to_send() == {"a": state.desired.placement("a")}
 
 
@@ -238,10 +242,14 @@ def test_what_overtakes_a_call_may_be_recorded_before_it() -> None:
     apply(
         state,
         created("a", "1-2"),
-        CallSent(changes={"a": placement("1-2")}, now=1.0),
-        Answered(now=2.0, about="b", updates={"a": placement("1")}),
-        CallEnded(changes={"a": placement("1-2")}, informing=True, now=3.0),
-        written("a", "1", 4.0),
+        1.0,
+        CallSent(changes={"a": placement("1-2")}),
+        2.0,
+        Answered(about="b", updates={"a": placement("1")}),
+        3.0,
+        CallEnded(changes={"a": placement("1-2")}, informing=True),
+        4.0,
+        written("a", "1"),
     )
     assert since(state) == {"a": 4.0}
 
@@ -252,11 +260,15 @@ def test_a_resize_that_ends_during_a_call_may_be_recorded_after_it() -> None:
     apply(
         state,
         created("a", "1", "0"),
-        PhaseChanged(container_id="a", phase=Phase.UPDATING, now=1.0),
+        1.0,
+        PhaseChanged(container_id="a", phase=Phase.UPDATING),
         ActionBegan(Action.SEND),
-        ResizeConfirmed(container_id="a", now=2.0),
-        CallEnded(changes={"a": placement("1", "0")}, now=3.0),
-        written("a", "1", 4.0, "0"),
+        2.0,
+        ResizeConfirmed(container_id="a"),
+        3.0,
+        CallEnded(changes={"a": placement("1", "0")}),
+        4.0,
+        written("a", "1", "0"),
     )
     assert since(state) == {"a": 4.0}
 
@@ -268,9 +280,12 @@ def test_memory_nodes_that_a_failed_resize_has_set_are_put_back() -> None:
         state,
         created("a", "1", "0"),
         Observed(container_id="a", cpuset=cpuset("1", "0")),
-        PhaseChanged(container_id="a", phase=Phase.UPDATING, now=2.0),
-        ResizeTakenBack(container_id="a", now=6.0, mems=CPUSet([1])),
-        Decided(changes={"a": due}, now=6.0),
+        2.0,
+        PhaseChanged(container_id="a", phase=Phase.UPDATING),
+        6.0,
+        ResizeTakenBack(container_id="a", mems=CPUSet([1])),
+        6.0,
+        Decided(changes={"a": due}),
     )
     assert state.records["a"].observed == cpuset("1", "1")
     assert state.changes_to_send() == {"a": due}
@@ -282,30 +297,31 @@ def test_the_runtime_is_informed_first_of_those_that_systemd_may_undo() -> None:
         apply(
             state,
             created(name, "1-3"),
-            PhaseChanged(container_id=name, phase=Phase.RUNNING, now=0.0),
+            0.0,
+            PhaseChanged(container_id=name, phase=Phase.RUNNING),
         )
         checks = state.begin_check(name)
         for each in checks:
             each.see(Resources(cpus="1", mems="0"))
-        apply(state, Checked(checks=checks, now=0.0), written(name, "1"))
+        apply(state, 0.0, Checked(checks=checks), 1.0, written(name, "1"))
     for name in ("a", "c"):
-        apply(state, ScopeSet(container_id=name, error="", now=1.0))
+        apply(state, 1.0, ScopeSet(container_id=name, error=""))
     assert [*state.inform(3)] == ["b", "a", "c"]
-    apply(state, CallSent(changes={"b": placement("1")}, now=1.0))
+    apply(state, 1.0, CallSent(changes={"b": placement("1")}))
     assert not state.volatile
     assert [*state.inform(3)] == ["a", "c"]
 
 
 def test_where_nothing_can_be_written_that_is_tried_again_after_a_minute() -> None:
     state = state_of("a")
-    apply(state, Probed(error="Read-only file system", now=5.0))
+    apply(state, 5.0, Probed(error="Read-only file system"))
     assert state.plan(5.0).due == {Action.WRITE: 65.0}
     assert (state.probe_is_due(64.9), state.probe_is_due(65.0)) == (False, True)
 
 
 def test_what_is_gone_or_was_never_seen_is_not_known() -> None:
     state = state_of("a")
-    apply(state, created("a", "1"), written("a", "2"), Gone(container_id="a", now=1.0))
+    apply(state, created("a", "1"), 1.0, written("a", "2"), 1.0, Gone(container_id="a"))
     assert not state.records
     assert not any((state.unrecorded, state.volatile, state.in_flight))
     apply(state, Observed(container_id="a", cpuset=cpuset("1")))
@@ -315,43 +331,43 @@ def test_what_is_gone_or_was_never_seen_is_not_known() -> None:
 
 def test_what_has_ended_during_a_call_is_forgotten_with_the_next_look() -> None:
     state = state_of("a")
-    apply(state, CallEnded(changes={"gone": placement("1")}, now=1.0))
+    apply(state, 1.0, CallEnded(changes={"gone": placement("1")}))
     assert [*state.in_flight] == ["gone"]
-    apply(state, Checked(checks=state.begin_check(), now=1.0))
+    apply(state, 1.0, Checked(checks=state.begin_check()))
     assert not state.records
 
 
 @pytest.mark.parametrize("phase", Phase)
 def test_an_update_is_lost_unless_the_container_just_runs(phase: Phase) -> None:
     state = state_of("a", "other")
-    apply(state, PhaseChanged(container_id="a", phase=phase, now=0.0))
-    apply(state, CallSent(changes={"a": placement("1"), "other": placement("1")}, now=1.0))
+    apply(state, 0.0, PhaseChanged(container_id="a", phase=phase))
+    apply(state, 1.0, CallSent(changes={"a": placement("1"), "other": placement("1")}))
     assert state.may_be_lost("a") == (phase is not Phase.RUNNING)
     assert not state.may_be_lost("other")
-    apply(state, PhaseChanged(container_id="a", phase=Phase.RUNNING, now=1.0))
+    apply(state, 1.0, PhaseChanged(container_id="a", phase=Phase.RUNNING))
     assert state.may_be_lost("a") == (phase is not Phase.RUNNING), "until it is seen"
     checks = state.begin_check("a")
     for each in checks:
         each.see(Resources(cpus="1", mems="0") if each.container_id == "a" else None)
-    apply(state, Checked(checks=checks, now=1.0))
+    apply(state, 1.0, Checked(checks=checks))
     assert not state.may_be_lost("a")
     assert [*state.in_flight] == ["other"]
 
 
 def test_the_answer_about_a_container_itself_is_not_lost() -> None:
     state = state_of("a")
-    apply(state, PhaseChanged(container_id="a", phase=Phase.CREATING, now=0.0), created("a", "1"))
+    apply(state, 0.0, PhaseChanged(container_id="a", phase=Phase.CREATING), created("a", "1"))
     assert not state.may_be_lost("a")
-    apply(state, CallSent(changes={"a": placement("1")}, now=2.0))
+    apply(state, 2.0, CallSent(changes={"a": placement("1")}))
     assert state.may_be_lost("a")
 
 
-def looked_at(state: DeliveryState, cpus: str, now: float) -> Checked:
+def looked_at(state: DeliveryState, cpus: str) -> Checked:
     """Return a look at all in flight, each with these CPUs."""
     checks = state.begin_check()
     for each in checks:
         each.see(Resources(cpus=cpus, mems="0"))
-    return Checked(checks=checks, now=now)
+    return Checked(checks=checks)
 
 
 def test_a_look_shows_that_an_answer_has_arrived_unless_a_file_had_set_it() -> None:
@@ -362,65 +378,69 @@ def test_a_look_shows_that_an_answer_has_arrived_unless_a_file_had_set_it() -> N
         state,
         Observed(container_id="written", cpuset=cpuset("1")),
         Observed(container_id="sent", cpuset=cpuset("1-3")),
-        RequestBegan(now=1.0),
-        Answered(about="other", updates=informed, now=1.0),
+        1.0,
+        RequestBegan(),
+        1.0,
+        Answered(about="other", updates=informed),
     )
     assert {*state.in_flight} == {"sent", "written"}
-    apply(state, looked_at(state, "1", 1.5))
+    apply(state, 1.5, looked_at(state, "1"))
     assert [*state.in_flight] == ["written"]
 
 
 def test_a_look_that_writes_does_not_show_that_an_answer_has_arrived() -> None:
     state = state_of("a")
-    answer = Answered(about="other", updates={"a": placement("1", "0")}, now=1.0)
-    apply(state, Observed(container_id="a", cpuset=cpuset("1-3")), RequestBegan(now=1.0), answer)
-    look = looked_at(state, "1", 1.5)
+    answer = Answered(about="other", updates={"a": placement("1", "0")})
+    apply(state, Observed(container_id="a", cpuset=cpuset("1-3")), 1.0, RequestBegan(), answer)
+    look = looked_at(state, "1")
     look.checks[0].written = True
-    apply(state, look, looked_at(state, "1", 1.6))
+    apply(state, 1.5, look, 1.6, looked_at(state, "1"))
     assert state.in_flight
 
 
-@pytest.mark.parametrize("then", [RequestBegan(now=2.0), TimePassed(now=1.0 + GRACE + 0.1)])
-def test_an_answer_has_arrived_with_the_next_request_or_after_a_while(then: Input) -> None:
+@pytest.mark.parametrize("then", [(2.0, RequestBegan()), (1.0 + GRACE + 0.1, TimePassed())])
+def test_an_answer_has_arrived_with_the_next_request_or_after_a_while(
+    then: tuple[float, Input],
+) -> None:
     state = state_of("a")
-    answer = Answered(about="other", updates={"a": placement("1", "0")}, now=1.0)
-    apply(state, Observed(container_id="a", cpuset=cpuset("1")), RequestBegan(now=1.0), answer)
-    apply(state, looked_at(state, "1", 1.5))
+    answer = Answered(about="other", updates={"a": placement("1", "0")})
+    apply(state, Observed(container_id="a", cpuset=cpuset("1")), 1.0, RequestBegan(), answer)
+    apply(state, 1.5, looked_at(state, "1"))
     assert state.in_flight
-    apply(state, then)
-    apply(state, looked_at(state, "1", state.now))
+    apply(state, *then)
+    apply(state, looked_at(state, "1"))
     assert not state.in_flight
 
 
 def test_a_file_brings_what_the_next_request_changes_of_what_an_answer_said() -> None:
     state = state_of("a")
-    answer = Answered(about="other", updates={"a": placement("1", "0")}, now=1.0)
-    started = PhaseChanged(container_id="a", phase=Phase.RUNNING, now=0.0)
+    answer = Answered(about="other", updates={"a": placement("1", "0")})
+    started = PhaseChanged(container_id="a", phase=Phase.RUNNING)
     apply(state, started, Observed(container_id="a", cpuset=cpuset("1")), answer)
-    apply(state, Decided(changes={"a": placement("2")}, now=1.5))
+    apply(state, 1.5, Decided(changes={"a": placement("2")}))
     assert [*state.waiting] == ["a"], "the answer may not have arrived"
-    apply(state, RequestBegan(now=1.6), Decided(changes={"a": placement("3")}, now=1.6))
+    apply(state, 1.6, RequestBegan(), 1.6, Decided(changes={"a": placement("3")}))
     assert [*state.by_file] == ["a"]
 
 
 def test_the_next_request_says_that_the_answers_before_were_handled() -> None:
     """Where no cgroup shows it."""
     state = state_of("a")
-    apply(state, RequestBegan(now=1.0), CallSent(changes={"a": placement("1")}, now=1.0))
-    apply(state, Checked(checks=state.begin_check(), now=1.0))
+    apply(state, 1.0, RequestBegan(), 1.0, CallSent(changes={"a": placement("1")}))
+    apply(state, 1.0, Checked(checks=state.begin_check()))
     assert state.in_flight
-    apply(state, RequestBegan(now=1.0), Checked(checks=state.begin_check(), now=1.0))
+    apply(state, 1.0, RequestBegan(), 1.0, Checked(checks=state.begin_check()))
     assert not state.in_flight
 
 
 def test_what_was_before_a_list_is_forgotten() -> None:
     state = state_of("a", "c", "d")
-    apply(state, PhaseChanged(container_id="a", phase=Phase.STARTING, now=0.0))
-    apply(state, CallSent(changes={"a": placement("1"), "b": placement("1")}, now=1.0))
-    apply(state, Gone(container_id="a", now=1.0))
+    apply(state, 0.0, PhaseChanged(container_id="a", phase=Phase.STARTING))
+    apply(state, 1.0, CallSent(changes={"a": placement("1"), "b": placement("1")}))
+    apply(state, 1.0, Gone(container_id="a"))
     assert state.phase("a") is Phase.RUNNING
     phases = {"c": Phase.CREATED, "d": Phase.RUNNING}
-    apply(state, Registered(phases=phases, changes={}, unseen={}, listed={}, new=(), now=2.0))
+    apply(state, 2.0, Registered(phases=phases, changes={}, unseen={}, listed={}, new=()))
     assert not state.in_flight
     assert [(each, state.phase(each)) for each in state.records] == [*phases.items()]
 
@@ -428,27 +448,27 @@ def test_what_was_before_a_list_is_forgotten() -> None:
 @pytest.mark.parametrize(("phase", "persistent"), [(Phase.STARTING, False), (Phase.RUNNING, True)])
 def test_what_the_runtime_may_lose_is_not_kept_by_systemd(phase: Phase, persistent: bool) -> None:
     state = state_of("a")
-    apply(state, created("a", "1-3"), written("a", "1"))
-    apply(state, PhaseChanged(container_id="a", phase=phase, now=2.0))
-    apply(state, CallSent(changes={"a": placement("1")}, now=3.0))
+    apply(state, created("a", "1-3"), 1.0, written("a", "1"))
+    apply(state, 2.0, PhaseChanged(container_id="a", phase=phase))
+    apply(state, 3.0, CallSent(changes={"a": placement("1")}))
     assert state.records["a"].persistent == persistent
 
 
 def test_nobody_knows_what_the_runtime_records_of_a_resize_that_is_taken_back() -> None:
     state = state_of("a")
-    apply(state, created("a", "1"), Answered(about="a", own=placement("1-2"), now=1.0))
-    apply(state, ResizeTakenBack(container_id="a", now=4.0))
+    apply(state, created("a", "1"), 1.0, Answered(about="a", own=placement("1-2")))
+    apply(state, 4.0, ResizeTakenBack(container_id="a"))
     assert state.records["a"].recorded is None
-    apply(state, written("a", "1-2", 5.0))
+    apply(state, 5.0, written("a", "1-2"))
     assert since(state) == {"a": 5.0}
 
 
 def test_nobody_knows_what_the_runtime_records_of_a_resize_that_comes_late() -> None:
     """It may be older than what the runtime was sent meanwhile."""
     state = state_of("a")
-    apply(state, created("a", "1"), Answered(about="a", own=placement("1-2"), now=1.0))
-    apply(state, ResizeTakenBack(container_id="a", now=4.0), written("a", "1", 5.0))
-    apply(state, CallSent(changes={"a": placement("1")}, now=6.0))
+    apply(state, created("a", "1"), 1.0, Answered(about="a", own=placement("1-2")))
+    apply(state, 4.0, ResizeTakenBack(container_id="a"), 5.0, written("a", "1"))
+    apply(state, 6.0, CallSent(changes={"a": placement("1")}))
     assert state.records["a"].recorded == cpuset("1", "")
-    apply(state, ResizeConfirmed(container_id="a", now=7.0))
+    apply(state, 7.0, ResizeConfirmed(container_id="a"))
     assert state.records["a"].recorded is None

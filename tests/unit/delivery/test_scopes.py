@@ -69,9 +69,7 @@ def write(it: Served, container: SimulatedContainer) -> None:
     executor = it.daemon.executor
     due = executor.state.desired.placement(container.id)
     assert due is not None
-    now = executor.clock.now()
-    written = Written(container_id=container.id, placement=due, cpus=container.cpus, now=now)
-    executor.apply(written)
+    executor.apply(Written(container_id=container.id, placement=due, cpus=container.cpus))
 
 
 async def test_systemd_keeps_what_was_written_while_nobody_else_writes(tmp_path: Path) -> None:

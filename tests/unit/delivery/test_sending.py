@@ -84,8 +84,7 @@ class Scene:
         self.engine.handle(event)
         self.node.view = view_of(self.engine)
         if isinstance(event, Stopped):
-            gone = Gone(container_id=event.container_id, now=self.time.clock.now())
-            self.executor.apply(gone)
+            self.executor.apply(Gone(event.container_id))
 
     def register(self, *changed: int, cpus: str = "", observed: bool = False) -> None:
         """Have the runtime list all, of which some *changed*, and are *observed* in their place."""
@@ -104,7 +103,6 @@ class Scene:
                 unseen={},
                 listed={},
                 new=(),
-                now=self.time.clock.now(),
             )
         )
 
