@@ -27,13 +27,14 @@ clock, read by the caller.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from itertools import chain, islice
 from typing import Any
 
 from msgspec.structs import replace
 
 from nri_policy.delivery.cpuset_checks import CpusetCheck
+from nri_policy.delivery.desired import Desired
 from nri_policy.delivery.inputs import (
     Action,
     ActionBegan,
@@ -47,7 +48,6 @@ from nri_policy.delivery.inputs import (
     Checked,
     CpusetsTouched,
     Decided,
-    Desired,
     Event,
     Gone,
     Input,
@@ -57,7 +57,6 @@ from nri_policy.delivery.inputs import (
     OverlapsSeen,
     PartitionsSettled,
     PhaseChanged,
-    Plan,
     PodGone,
     PodsChanged,
     Probed,
@@ -749,13 +748,13 @@ class DeliveryState(Occupancy):
 
     # ---- what is to be done
 
-    def plan(self, now: float) -> Plan:
+    def plan(self, now: float) -> Mapping[Action, float]:
         """Return when which action is due; `TimePassed` comes before it."""
         due = self.schedule.due | {Action.SEND: self._send_at()}
         for action, ids in self._concerned:
             if not ids:
                 due[action] = math.inf
-        return Plan(due={each: max(at, now) for each, at in due.items() if at < math.inf})
+        return {each: max(at, now) for each, at in due.items() if at < math.inf}
 
     def is_due_before(self, at: float) -> bool:
         """Whether the plan has anything to do before a time: after each input, so it is cheap."""

@@ -1,4 +1,4 @@
-"""Desired placements: the decisions of one node, as the delivery state reads them."""
+"""Desired: the decisions of one node, as the delivery state reads them."""
 
 from __future__ import annotations
 
@@ -11,13 +11,14 @@ from nri_policy.node import Node
 from nri_policy.workload.request import Sort
 
 
-class NodeDecisions:
-    """The latest decisions of a node; a `Desired`."""
+class Desired:
+    """The latest decisions of a node; the delivery state only reads them."""
 
     def __init__(self, node: Node) -> None:
         self._node = node
 
     def __iter__(self) -> Iterator[str]:
+        """Yield the ids of all containers with a grant."""
         return iter(self._node.view.placed)
 
     @property

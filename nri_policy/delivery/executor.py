@@ -31,7 +31,7 @@ from msgspec import Struct
 from nri_policy.delivery.cpuset_checks import CpusetCheck, enforce
 from nri_policy.delivery.cpuset_files import Change
 from nri_policy.delivery.delivery_state import DeliveryState
-from nri_policy.delivery.desired import NodeDecisions
+from nri_policy.delivery.desired import Desired
 from nri_policy.delivery.host_cgroups import HostCgroups
 from nri_policy.delivery.inputs import (
     Action,
@@ -161,7 +161,7 @@ class Executor:
         self._scopes = scopes
         self.clock = clock
         self._observers = observers or Observers()
-        self.state = DeliveryState(NodeDecisions(node), has_files=cgroups is not None)
+        self.state = DeliveryState(Desired(node), has_files=cgroups is not None)
         self.resizes: ResizeHandler | None = None
         self.quotas: QuotaWriter | None = None
         self.overlaps: OverlapWatcher | None = None
@@ -200,7 +200,7 @@ class Executor:
                 now, wake = self.clock.now(), math.inf
                 self.state.calls_are_safe = link.calls_are_safe is not False
                 self.state.apply(TimePassed(), now)
-                for action, at in self.state.plan(now).due.items():
+                for action, at in self.state.plan(now).items():
                     if action in running:
                         continue
                     if at > now:
@@ -462,7 +462,7 @@ class Executor:
         self.apply(BatchBegan(giving=lost))
         paths = self._paths(each.container_id for each in checks)
         try:
-            await asyncio.to_thread(enforce, cgroups, paths, checks, self._node.view.taken)
+            await asyncio.to_thread(enforce, cgroups, paths, checks, self.state.desired.taken)
         finally:
             self.apply(BatchEnded())
 

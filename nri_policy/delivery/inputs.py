@@ -7,9 +7,8 @@ Values only. A *change* has no more than is to be changed; what the engine wants
 from __future__ import annotations
 
 import math
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from enum import Enum, StrEnum
-from typing import Protocol
 
 from msgspec import Struct
 
@@ -21,59 +20,31 @@ from nri_policy.engine.state.partitions import Partition
 from nri_policy.foundation.cpuset import EMPTY, CPUSet
 from nri_policy.workload.pod import Resources
 
-# ---- what the delivery state knows of the decisions
-
-
-class Desired(Protocol):
-    """The latest decisions of the engine; the delivery state only reads them."""
-
-    def placement(self, container_id: str) -> Placement | None:
-        """Return a container's whole placement; None if it holds no grant."""
-        ...
-
-    def unmanaged(self, container_id: str) -> Placement:
-        """Return the placement that a container would have without the policy."""
-        ...
-
-    def own(self, container_id: str) -> CPUSet:
-        """Return a container's exclusive CPUs, and those that it keeps in a resize."""
-        ...
-
-    def partition(self, container_id: str) -> Partition | None:
-        """Return the kernel partition due for a container; None: no partition."""
-        ...
-
-    @property
-    def taken(self) -> CPUSet:
-        """All exclusive CPUs."""
-        ...
-
-    def __iter__(self) -> Iterator[str]:
-        """Yield the ids of all containers with a grant."""
-        ...
-
-
 # ---- inputs
 
 
-class Decided(Struct, frozen=True, kw_only=True):
+class Input(Struct, frozen=True):
+    """Something that has happened."""
+
+
+class Decided(Input, frozen=True, kw_only=True):
     """The engine has changed what containers are to have; each change replaces the one before."""
 
     changes: Changes
     hurry: bool = False  # send it after `PATIENCE` even where that needs a registration
 
 
-class RequestBegan(Struct, frozen=True):
+class RequestBegan(Input, frozen=True):
     """A request of the runtime has come: it has handled all answers before it."""
 
 
-class Superseded(Struct, frozen=True):
+class Superseded(Input, frozen=True):
     """An answer about this container follows, and replaces its pending change."""
 
     container_id: str
 
 
-class Answered(Struct, frozen=True, kw_only=True):
+class Answered(Input, frozen=True, kw_only=True):
     """An answer was given that the runtime still waits for."""
 
     about: str = ""  # the container that was asked about, if any
@@ -82,31 +53,31 @@ class Answered(Struct, frozen=True, kw_only=True):
     updates: Changes = {}  # of other containers, from `answer`, limited by the size of a message
 
 
-class PhaseChanged(Struct, frozen=True, kw_only=True):
+class PhaseChanged(Input, frozen=True, kw_only=True):
     """A container is in another phase."""
 
     container_id: str
     phase: Phase
 
 
-class Observed(Struct, frozen=True, kw_only=True):
+class Observed(Input, frozen=True, kw_only=True):
     """A cgroup was read outside of a check; None: it is not visible."""
 
     container_id: str
     cpuset: Cpuset | None
 
 
-class BatchBegan(Struct, frozen=True, kw_only=True):
+class BatchBegan(Input, frozen=True):
     """A batch of writes began; its CPUs can be in force at any moment until `BatchEnded`."""
 
     giving: Mapping[str, CPUSet]  # CPUs that containers may get
 
 
-class BatchEnded(Struct, frozen=True):
+class BatchEnded(Input, frozen=True):
     """The batch has ended."""
 
 
-class Written(Struct, frozen=True, kw_only=True):
+class Written(Input, frozen=True, kw_only=True):
     """A cgroup from `shrink` or `grow` was written, or already had the right value."""
 
     container_id: str
@@ -115,47 +86,47 @@ class Written(Struct, frozen=True, kw_only=True):
     error: str = ""  # why the cpuset could not be set
 
 
-class Checked(Struct, frozen=True, kw_only=True):
+class Checked(Input, frozen=True):
     """The cgroups of `begin_check` were read, and written as far as that could not wait."""
 
     checks: Sequence[CpusetCheck]
 
 
-class WritesMissed(Struct, frozen=True):
+class WritesMissed(Input, frozen=True):
     """The batch was too slow for an answer, which carries the remaining shrinks instead."""
 
 
-class ActionBegan(Struct, frozen=True):
+class ActionBegan(Input, frozen=True):
     """A planned action has begun; later inputs count for its next run."""
 
     action: Action
 
 
-class ActionEnded(Struct, frozen=True, kw_only=True):
+class ActionEnded(Input, frozen=True, kw_only=True):
     """A planned action has ended, with or without success."""
 
     action: Action
     pause: float = math.inf  # seconds until INFORM or OVERLAPS is due again
 
 
-class Rechecked(Struct, frozen=True):
+class Rechecked(Input, frozen=True):
     """A write of all pending files begins; failed and late ones are tried again."""
 
 
-class Probed(Struct, frozen=True, kw_only=True):
+class Probed(Input, frozen=True, kw_only=True):
     """Writing was tried on one cgroup, with its own value; not proven if none is visible."""
 
     proven: bool = False
     error: str = ""  # why it could not
 
 
-class CallSent(Struct, frozen=True, kw_only=True):
+class CallSent(Input, frozen=True):
     """A call that informs the runtime was begun."""
 
     changes: Changes
 
 
-class CallEnded(Struct, frozen=True, kw_only=True):
+class CallEnded(Input, frozen=True, kw_only=True):
     """The runtime has answered a call."""
 
     changes: Changes  # that it carried
@@ -163,20 +134,20 @@ class CallEnded(Struct, frozen=True, kw_only=True):
     informing: bool = False  # it began with `CallSent`
 
 
-class CallLost(Struct, frozen=True, kw_only=True):
+class CallLost(Input, frozen=True):
     """A call that informs failed; the runtime may have handled it."""
 
     changes: Changes
 
 
-class Listed(Struct, frozen=True, kw_only=True):
+class Listed(Input, frozen=True, kw_only=True):
     """The runtime has listed its containers, and their cgroups were read."""
 
     recorded: Mapping[str, Cpuset]  # the cpusets in the list
     observed: Mapping[str, Cpuset]  # the cpusets of visible cgroups
 
 
-class Registered(Struct, frozen=True, kw_only=True):
+class Registered(Input, frozen=True, kw_only=True):
     """The engine has handled the list; earlier changes are no longer in flight."""
 
     phases: Mapping[str, Phase]  # of listed containers, and containers under creation
@@ -186,62 +157,62 @@ class Registered(Struct, frozen=True, kw_only=True):
     new: Collection[str]  # those that this daemon did not know
 
 
-class ScopeSet(Struct, frozen=True, kw_only=True):
+class ScopeSet(Input, frozen=True, kw_only=True):
     """systemd was asked to keep a cpuset; *error* is its refusal, or empty."""
 
     container_id: str
     error: str
 
 
-class ResizeConfirmed(Struct, frozen=True):
+class ResizeConfirmed(Input, frozen=True):
     """The runtime says that a resize is in force (POST_UPDATE)."""
 
     container_id: str
 
 
-class ResizeTakenBack(Struct, frozen=True, kw_only=True):
+class ResizeTakenBack(Input, frozen=True, kw_only=True):
     """A resize did not end in time: the runtime has refused it; *mems* of the cgroup were read."""
 
     container_id: str
     mems: CPUSet | None = None
 
 
-class ResizeDoubted(Struct, frozen=True, kw_only=True):
+class ResizeDoubted(Input, frozen=True, kw_only=True):
     """A resize may come into force late; *refused* is what it asked for, if it seems refused."""
 
     container_id: str
     refused: Resources | None
 
 
-class ResizeSettled(Struct, frozen=True):
+class ResizeSettled(Input, frozen=True):
     """A late resize of this container can no longer happen."""
 
     container_id: str
 
 
-class OverlapsSeen(Struct, frozen=True, kw_only=True):
+class OverlapsSeen(Input, frozen=True):
     """All cpusets were read, with these containers on exclusive CPUs of others."""
 
     container_ids: Collection[str]
 
 
-class CpusetsTouched(Struct, frozen=True):
+class CpusetsTouched(Input, frozen=True):
     """A cpuset was written, or a decision made: all cpusets are checked soon."""
 
 
-class PodsChanged(Struct, frozen=True, kw_only=True):
+class PodsChanged(Input, frozen=True):
     """The quotas of these pods may have changed, or may change soon."""
 
     pod_ids: Collection[str]
 
 
-class PodGone(Struct, frozen=True):
+class PodGone(Input, frozen=True):
     """A pod is gone."""
 
     pod_id: str
 
 
-class QuotaWritten(Struct, frozen=True, kw_only=True):
+class QuotaWritten(Input, frozen=True, kw_only=True):
     """The quota of a pod was written, or already had the right value."""
 
     pod_id: str
@@ -249,63 +220,25 @@ class QuotaWritten(Struct, frozen=True, kw_only=True):
     before: int  # the value before
 
 
-class PartitionsSettled(Struct, frozen=True, kw_only=True):
+class PartitionsSettled(Input, frozen=True, kw_only=True):
     """Partitions were written, or already had the values that are due."""
 
     wanted: Mapping[str, Partition | None]
     outcomes: Mapping[str, PartitionOutcome]  # of those whose cgroups are here
 
 
-class Gone(Struct, frozen=True):
+class Gone(Input, frozen=True):
     """A container has ended, or was refused."""
 
     container_id: str
 
 
-class Leaving(Struct, frozen=True):
+class Leaving(Input, frozen=True):
     """The daemon leaves: all containers may use all CPUs and nodes from now on."""
 
 
-class TimePassed(Struct, frozen=True):
+class TimePassed(Input, frozen=True):
     """Time has passed."""
-
-
-Input = (
-    Decided
-    | RequestBegan
-    | Superseded
-    | Answered
-    | PhaseChanged
-    | Observed
-    | BatchBegan
-    | BatchEnded
-    | Written
-    | Checked
-    | WritesMissed
-    | ActionBegan
-    | ActionEnded
-    | Rechecked
-    | Probed
-    | CallSent
-    | CallEnded
-    | CallLost
-    | Listed
-    | Registered
-    | ScopeSet
-    | ResizeConfirmed
-    | ResizeTakenBack
-    | ResizeDoubted
-    | ResizeSettled
-    | OverlapsSeen
-    | CpusetsTouched
-    | PodsChanged
-    | PodGone
-    | QuotaWritten
-    | PartitionsSettled
-    | Gone
-    | Leaving
-    | TimePassed
-)
 
 
 # ---- what comes of them
@@ -325,12 +258,6 @@ class Action(StrEnum):
     )
     PARTITIONS = "partitions"  # make containers partitions, or none, as the kernel has them
     OVERLAPS = "overlaps"  # look at all cpusets for CPUs that are another's own
-
-
-class Plan(Struct, frozen=True, kw_only=True):
-    """When each action is due, in seconds of the clock; the others are not due."""
-
-    due: Mapping[Action, float]
 
 
 class Event(Enum):

@@ -8,7 +8,8 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 
-from nri_policy.delivery.inputs import BatchBegan, BatchEnded, Desired
+from nri_policy.delivery.desired import Desired
+from nri_policy.delivery.inputs import BatchBegan, BatchEnded
 from nri_policy.delivery.record import Phase
 from nri_policy.delivery.record_table import NEW, RecordTable
 from nri_policy.foundation.cpuset import CPUSet

@@ -368,7 +368,7 @@ class Daemon:
         answer, registers = self._answer, self.link.left
         able, state = tuple(self._able()), self.executor.state
         patient = bool(able or state.in_flight or state.unwritable or state.trouble)
-        patient = patient or state.plan(loop.now).due.keys() - NO_ACTIONS != set()
+        patient = patient or state.plan(loop.now).keys() - NO_ACTIONS != set()
         self.executor._changed.clear()
         tried = bool(self.executor.state.unwritable or self.executor.state.trouble)
         if loop.tasks or loop.jobs:
@@ -459,7 +459,7 @@ class Daemon:
     def _able(self) -> Iterator[str]:
         """Yield which actions are due, or will be soon."""
         now = self.loop.now
-        for action, at in self.executor.state.plan(now).due.items():
+        for action, at in self.executor.state.plan(now).items():
             tells_nobody = action is Action.INFORM and not self.link.calls_are_safe
             if at <= now + PASS and action not in NO_ACTIONS and not tells_nobody:
                 yield action.value

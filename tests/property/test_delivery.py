@@ -13,6 +13,7 @@ from random import Random
 from nri_policy.delivery import inputs
 from nri_policy.delivery.cpuset_checks import gaining, leaving
 from nri_policy.delivery.delivery_state import DeliveryState
+from nri_policy.delivery.desired import Desired
 from nri_policy.delivery.partition_files import PartitionOutcome
 from nri_policy.delivery.record import NO_PARTITION, Cpuset, Phase
 from nri_policy.engine.grant import Placement
@@ -27,7 +28,7 @@ SETS = tuple(map(CPUSet.parse, ("0", "0-1", "1-2", "2-3", "0-3")))
 MEMS = CPUSet([0])
 
 
-class Books:
+class Books(Desired):
     """Decisions that a history makes up: the first two containers may own CPU 0."""
 
     def __init__(self, random: Random) -> None:
@@ -59,10 +60,6 @@ class Books:
 
     def own(self, container_id: str) -> CPUSet:
         return SETS[0] if container_id in IDS[:2] else EMPTY
-
-    @property
-    def taken(self) -> CPUSet:
-        return SETS[0]
 
 
 class History:
@@ -286,7 +283,7 @@ def test_what_is_next_follows_from_the_records(seed: int) -> None:
         wakes = [history.now + after for after in (0.01, 0.3, 2.0, 90.0)]
         woken = [state.is_due_before(at) for at in wakes]
         history.apply(inputs.TimePassed())
-        due = state.plan(history.now).due
+        due = state.plan(history.now)
         earliest = min(due.values(), default=math.inf)
         assert all(is_due for is_due, at in zip(woken, wakes, strict=True) if earliest < at)
         assert all(math.isfinite(at) for at in due.values())

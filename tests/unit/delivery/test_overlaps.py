@@ -14,12 +14,12 @@ import pytest
 
 from nri_policy.delivery import overlaps
 from nri_policy.delivery.delivery_state import DeliveryState
+from nri_policy.delivery.desired import Desired
 from nri_policy.delivery.host_cgroups import HostCgroups
 from nri_policy.delivery.inputs import Action, ActionBegan, ActionEnded, CpusetsTouched
 from nri_policy.delivery.overlap_times import BREATH
 from nri_policy.delivery.overlaps import PERIOD, RARELY, Overlaps
-from nri_policy.engine.grant import Placement
-from nri_policy.foundation.cpuset import EMPTY, CPUSet
+from nri_policy.foundation.cpuset import CPUSet
 from nri_policy.foundation.inotify import Inotify
 from nri_policy.kube.events import ClusterEvent
 from nri_policy.simulation.cgroups import SimulatedCgroups
@@ -129,7 +129,7 @@ class Looks:
 
     def next(self, period: float, *, touched: bool = False) -> float:
         """Return in how many seconds the next look is, and have it ask for the next *period*."""
-        pause = self.state.plan(self.now).due[Action.OVERLAPS] - self.now
+        pause = self.state.plan(self.now)[Action.OVERLAPS] - self.now
         self.now += pause
         self.state.apply(ActionBegan(Action.OVERLAPS), self.now)
         if touched:
@@ -138,10 +138,11 @@ class Looks:
         return round(pause, 3)
 
 
-class NoDecisions:
+class NoDecisions(Desired):
     """There are no containers."""
 
-    taken = EMPTY
+    def __init__(self) -> None:
+        """Take no node."""
 
     def __iter__(self) -> Iterator[str]:
         return iter(())
@@ -151,12 +152,6 @@ class NoDecisions:
 
     def partition(self, container_id: str) -> None:
         """Return nothing: no container is to be a partition."""
-
-    def unmanaged(self, container_id: str) -> Placement:
-        raise AssertionError(container_id)
-
-    def own(self, container_id: str) -> CPUSet:
-        raise AssertionError(container_id)
 
 
 def test_a_look_follows_each_write_and_is_at_a_multiple_of_the_period_else() -> None:
@@ -249,7 +244,7 @@ async def test_after_a_decision_all_are_looked_at_soon(tmp_path: Path) -> None:
         executor.state.apply(ActionEnded(action=Action.OVERLAPS, pause=RARELY), 1e9)
         await it.start(pod("new"))
         now = executor.clock.now()
-        assert executor.state.plan(now).due[Action.OVERLAPS] < 2e9
+        assert executor.state.plan(now)[Action.OVERLAPS] < 2e9
 
 
 async def test_where_the_kernel_cannot_tell_that_is_said_once(

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from nri_policy.delivery.delivery_state import DeliveryState
+from nri_policy.delivery.desired import Desired
 from nri_policy.delivery.inputs import (
     Action,
     ActionBegan,
@@ -30,10 +31,11 @@ HOLDS = PartitionOutcome(held=DUE)
 LOST = PartitionOutcome(held=DUE, lost="Cpu list in cpuset.cpus not exclusive")
 
 
-class OneOwner:
+class OneOwner(Desired):
     """One container, which is to be a partition."""
 
-    taken = CPUS
+    def __init__(self) -> None:
+        """Take no node."""
 
     def __iter__(self) -> Iterator[str]:
         return iter([ID])
@@ -45,9 +47,6 @@ class OneOwner:
 
     def partition(self, container_id: str) -> Partition | None:
         return DUE if container_id == ID else None
-
-    def unmanaged(self, container_id: str) -> Placement:
-        raise AssertionError(container_id)
 
     def own(self, container_id: str) -> CPUSet:
         return CPUS if container_id == ID else CPUSet()
@@ -75,7 +74,7 @@ class Kernel:
 
     def next_look(self) -> float | None:
         """Let the time come of the next look; return in how many seconds, None if there is none."""
-        at = self.state.plan(self.now).due.get(Action.PARTITIONS)
+        at = self.state.plan(self.now).get(Action.PARTITIONS)
         if at is None:
             return None
         pause, self.now = at - self.now, at

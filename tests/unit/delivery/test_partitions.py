@@ -43,7 +43,7 @@ def is_at_rest(it: Served) -> bool:
     """Whether partitions are looked at next after a while, and not just now."""
     executor = it.daemon.executor
     now = executor.clock.now()
-    return executor.state.plan(now).due.get(Action.PARTITIONS, now) > now + 1
+    return executor.state.plan(now).get(Action.PARTITIONS, now) > now + 1
 
 
 @pytest.fixture(autouse=True)

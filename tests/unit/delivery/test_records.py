@@ -7,6 +7,7 @@ from collections.abc import Collection, Iterator
 import pytest
 
 from nri_policy.delivery.delivery_state import GRACE, DeliveryState
+from nri_policy.delivery.desired import Desired
 from nri_policy.delivery.inputs import (
     Action,
     ActionBegan,
@@ -45,7 +46,7 @@ def cpuset(cpus: str, mems: str = "0") -> Cpuset:
     return Cpuset(cpus=CPUSet.parse(cpus), mems=CPUSet.parse(mems))
 
 
-class Wanted:
+class Wanted(Desired):
     """Containers that are to have something; each has no CPUs of its own."""
 
     def __init__(self, **placements: Placement) -> None:
@@ -60,14 +61,7 @@ class Wanted:
     def partition(self, container_id: str) -> None:
         """Return nothing: no container is to be a partition."""
 
-    def unmanaged(self, container_id: str) -> Placement:
-        raise AssertionError(container_id)
-
     def own(self, container_id: str) -> CPUSet:  # noqa: ARG002 - the signature
-        return EMPTY
-
-    @property
-    def taken(self) -> CPUSet:
         return EMPTY
 
 
@@ -315,7 +309,7 @@ def test_the_runtime_is_informed_first_of_those_that_systemd_may_undo() -> None:
 def test_where_nothing_can_be_written_that_is_tried_again_after_a_minute() -> None:
     state = state_of("a")
     apply(state, 5.0, Probed(error="Read-only file system"))
-    assert state.plan(5.0).due == {Action.WRITE: 65.0}
+    assert state.plan(5.0) == {Action.WRITE: 65.0}
     assert (state.probe_is_due(64.9), state.probe_is_due(65.0)) == (False, True)
 
 
