@@ -27,7 +27,6 @@ from nri_policy.proto import nri_pb2
 from nri_policy.settings import PodRooms, PodSpecs
 from nri_policy.workload.amounts import described
 from nri_policy.workload.annotation_table import IRQ_AFFINITY, POD_ROOM, warnings
-from nri_policy.workload.annotations import find
 from nri_policy.workload.hints import (
     ClaimedDevice,
     Hint,
@@ -36,6 +35,7 @@ from nri_policy.workload.hints import (
     find_used_devices,
 )
 from nri_policy.workload.pod import Container, Pod, Resources, overlay, rounded_shares, shares_of
+from nri_policy.workload.preferences import find
 from nri_policy.workload.requirements import PodRequirements
 
 log = logging.getLogger(__name__)

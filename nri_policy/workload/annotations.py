@@ -3,15 +3,15 @@
 A key K has three forms; the most specific one counts: `K.DOMAIN/container.NAME`, `K.DOMAIN/pod`,
 `K.DOMAIN`. Some have a deprecated fourth, `DOMAIN/K` with a map of container name to value, which
 counts if no other is given. Annotations of other containers, and those that a more specific one
-overrides, are never parsed, so their mistakes have no effect. A lookup is a fixed number of
-accesses, for any number of annotations. `annotation_table` has the keys.
+overrides, are never parsed, so their mistakes have no effect. `annotation_table` has the keys, and
+`preferences` looks them up.
 """
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Sequence
 from enum import IntEnum
-from functools import cache, lru_cache
+from functools import lru_cache
 from typing import Any
 
 from msgspec import Struct
@@ -32,7 +32,6 @@ MAX_SIZE = 32 << 10  # bytes of YAML in one annotation; Kubernetes allows 256 Ki
 
 _CRIO_DOMAIN = ".crio.io"
 _NAMED = 4  # errors besides the first one; an Event has 1024 characters
-_FEW = 64  # annotations that are gone through faster than all of our keys are looked up
 _SHORT = 4096  # characters of YAML; longer texts are parsed each time, not cached
 
 
@@ -99,63 +98,6 @@ class FoundAnnotation(Struct, frozen=True, kw_only=True):
     value: Any  # text, or whatever the deprecated map holds
     scope: Scope
     deprecated: bool = False
-
-
-def find_all(
-    annotations: Mapping[str, str], container: str, forms: Mapping[str, bool]
-) -> dict[str, FoundAnnotation]:
-    """Return the annotations in force for *container*, by name.
-
-    Of those named in *forms*, which says whether each has the fourth, deprecated form.
-    """
-    if not any_ours(annotations):
-        return {}
-    names = {*map(named, annotations)} if len(annotations) <= _FEW else forms.keys()
-    found = {}
-    for name, deprecated in forms.items():
-        if name in names:
-            value = find(annotations, container, name, deprecated=deprecated)
-            if value is not None:
-                found[name] = value
-    return found
-
-
-def find(
-    annotations: Mapping[str, str], container: str, name: str, *, deprecated: bool = False
-) -> FoundAnnotation | None:
-    """Return the annotation *name* in force for *container*, None if there is none.
-
-    *deprecated*: it has the fourth form. Raises AnnotationError if that is in force and not a map.
-    """
-    ours, pods, bare = _forms(name)
-    ours += container
-    for scope, key in ((Scope.CONTAINER, ours), (Scope.POD, pods), (Scope.BARE, bare)):
-        text = annotations.get(key)
-        if text is not None:
-            return FoundAnnotation(key=key, value=text, scope=scope)
-    if deprecated and (text := annotations.get(f"{DOMAIN}/{name}")) is not None:
-        values = yaml_map(f"{DOMAIN}/{name}", text, "a map of container name to value")
-        if container in values:
-            return FoundAnnotation(
-                key=f"{DOMAIN}/{name}",
-                value=values[container],
-                scope=Scope.CONTAINER,
-                deprecated=True,
-            )
-    return None
-
-
-@cache
-def _forms(name: str) -> tuple[str, str, str]:
-    """Return the keys of an annotation of ours: for a container, without its name, pod and bare."""
-    key = f"{name}.{DOMAIN}"
-    return f"{key}/container.", f"{key}/pod", key
-
-
-def named(key: str) -> str:
-    """Return the name of the annotation with this key, if it is one of ours in any form."""
-    name, found, _ = key.partition(f".{DOMAIN}")
-    return name if found else key.removeprefix(f"{DOMAIN}/")
 
 
 def yaml_map(key: str, text: str, allowed: str) -> dict[Any, Any]:
