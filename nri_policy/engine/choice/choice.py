@@ -12,7 +12,7 @@ from nri_policy.engine.choice.comparison import BestPool, compare
 from nri_policy.engine.choice.exclusive_cpus import NOTHING_CUT, cut_cpus
 from nri_policy.engine.choice.memory_zone import memory_request, near_cpus, near_devices
 from nri_policy.engine.choice.placement_notes import shortcomings
-from nri_policy.engine.choice.shortage import PlacementError, memory_shortage, shortage
+from nri_policy.engine.choice.shortage import Lack, PlacementError, memory_shortage, shortage
 from nri_policy.engine.explanation import DecisionKind, Explanation
 from nri_policy.engine.grant import Grant, HeldGrant, Placement
 from nri_policy.engine.state.state import State
@@ -236,6 +236,19 @@ def find_failing(state: State, request: Request, grant: Grant) -> str | None:
         return None
     cpus = state.cpus(grant, hide_hyperthreads=False)
     return state.layout.topology_hints.failing(request.steering.hints, cpus, grant.mems)
+
+
+def check_hints(
+    state: State, container: Container, request: Request, grant: Grant, findings: ChoiceFacts
+) -> None:
+    """Raise PlacementError if *grant* violates a strict hint."""
+    wrong = find_failing(state, request, grant)
+    if wrong is not None:
+        pool = state.layout.tree.pools[grant.pool].name
+        refusal = PlacementError(
+            Lack.HINTS, request, pool=pool, available=request.milli, detail=wrong
+        )
+        raise explain(state, container, findings, refusal)
 
 
 def explain(

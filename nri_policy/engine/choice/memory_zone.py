@@ -10,7 +10,7 @@ from functools import cache
 
 from msgspec.structs import replace
 
-from nri_policy.engine.state.state import Placed, State
+from nri_policy.engine.state.state import State
 from nri_policy.foundation.cpuset import EMPTY, CPUSet
 from nri_policy.hardware.machine import MemoryKind
 from nri_policy.manifests.quality_of_service import QoS
@@ -57,25 +57,6 @@ def memory_request(
         hugepages=request.hugepages,
         needs_pages=stays,
     )
-
-
-def offer_pages(
-    state: State, room: Placed, container: Container, request: Request, held: CPUSet
-) -> Offer | None:
-    """Return the offer of huge pages to a tenant of *room*, None if it asks for none (§3.3).
-
-    On nodes of the room's zone if they fit there. Pages do not move, so the zone includes all
-    nodes *held* before. Raises MemoryShortageError.
-    """
-    memory = pages_request(state, container, request)
-    if memory is None:
-        return None
-    offer = state.memory.offer(room.grant.pool, memory, held)
-    having = state.layout.memory.with_pages_of(memory.hugepages)
-    zone = (room.grant.mems | held) & having
-    if not zone or not (held or state.memory.has_pages(zone, memory.hugepages)):
-        zone = (room.grant.mems | offer.zone) & having
-    return replace(offer, booking=replace(offer.booking, zone=zone or room.grant.mems))
 
 
 def pages_request(state: State, container: Container, request: Request) -> MemoryRequest | None:

@@ -13,12 +13,17 @@ from collections.abc import Collection, Iterator
 from msgspec import Struct
 from msgspec.structs import replace
 
-from nri_policy.engine.choice.shortage import Lack, PlacementError
+from nri_policy.engine.choice.choice import Choice, ChoiceFacts, explain
+from nri_policy.engine.choice.memory_zone import memory_request
+from nri_policy.engine.choice.shortage import Lack, PlacementError, memory_shortage
+from nri_policy.engine.explanation import DecisionKind
 from nri_policy.engine.grant import Grant
+from nri_policy.engine.placement.booking import book
 from nri_policy.engine.state.state import Placed, State
 from nri_policy.foundation.cpuset import EMPTY, CPUSet
 from nri_policy.foundation.units import format_cpu
 from nri_policy.foundation.wording import some
+from nri_policy.pools.memory_offer import MemoryShortageError
 from nri_policy.pools.tree import Pool
 from nri_policy.workload.pod import Container
 from nri_policy.workload.request import Request, Sort
@@ -70,6 +75,27 @@ def choose_by_claims(
         claimed=own,
     )
     return Claimed(grant=grant, uses=tuple(map(_use, parts)), notes=tuple(notes))
+
+
+def place_by_claims(state: State, container: Container, request: Request) -> Choice:
+    """Book the CPUs of a container by its claims, and memory as near to these as possible."""
+    try:
+        claimed = choose_by_claims(state, container, request)
+    except PlacementError as refusal:
+        raise explain(state, container, ChoiceFacts(), refusal) from None
+    grant, pool = claimed.grant, state.layout.tree.pools[claimed.grant.pool]
+    memory, offer = memory_request(container, request, aligned=False), None
+    if memory is not None:
+        try:
+            offer = state.memory.offer(pool.id, memory)
+        except MemoryShortageError as error:
+            short = memory_shortage(request, pool, error.shortage)
+            raise explain(state, container, ChoiceFacts(), short) from error
+        grant = replace(grant, mems=offer.zone)
+    findings = ChoiceFacts(uses=claimed.uses, notes=claimed.notes)
+    choice = Choice(grant=grant, kind=DecisionKind.CLAIMED, offer=offer, findings=findings)
+    book(state, container, request, choice)
+    return choice
 
 
 def _parts(state: State, container: Container, request: Request) -> Iterator[Placed]:

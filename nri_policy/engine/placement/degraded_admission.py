@@ -13,8 +13,9 @@ from nri_policy.engine.choice.memory_zone import memory_request, pages_request
 from nri_policy.engine.choice.shortage import PlacementError
 from nri_policy.engine.explanation import DecisionKind, Explanation
 from nri_policy.engine.grant import Grant
+from nri_policy.engine.placement.booking import book
 from nri_policy.engine.placement.candidate import Candidate
-from nri_policy.engine.placement.placement import book, place
+from nri_policy.engine.placement.placement import place
 from nri_policy.engine.state.state import State
 from nri_policy.foundation.cpuset import EMPTY
 from nri_policy.foundation.units import format_cpu

@@ -1,4 +1,4 @@
-"""Placement: books a choice, and moves containers that make room; spec placement.md §2 to §4.
+"""Placement: places a container, and moves others that make room; spec placement.md §2 to §4.
 
 It works on a State inside a transaction: the caller restores the state after a `PlacementError`.
 """
@@ -10,15 +10,14 @@ from contextlib import suppress
 
 from msgspec.structs import replace
 
-from nri_policy.engine.choice.choice import Choice, ChoiceFacts, choose, explain, find_failing
+from nri_policy.engine.choice.choice import Choice, check_hints, choose, find_failing
 from nri_policy.engine.choice.comparison import Comparison
-from nri_policy.engine.choice.memory_zone import memory_request, offer_pages
-from nri_policy.engine.choice.placement_notes import note_missing_pages
-from nri_policy.engine.choice.scheduler_hint import zone_note
-from nri_policy.engine.choice.shortage import Lack, PlacementError, memory_shortage
-from nri_policy.engine.explanation import DecisionKind, Explanation
-from nri_policy.engine.grant import Grant, HeldGrant
-from nri_policy.engine.placement.claim_users import choose_by_claims
+from nri_policy.engine.choice.memory_zone import memory_request
+from nri_policy.engine.choice.shortage import PlacementError
+from nri_policy.engine.explanation import DecisionKind
+from nri_policy.engine.grant import HeldGrant
+from nri_policy.engine.placement.booking import book
+from nri_policy.engine.placement.claim_users import place_by_claims
 from nri_policy.engine.placement.making_way import (
     NARROWEST,
     cpus_to_keep,
@@ -28,10 +27,8 @@ from nri_policy.engine.placement.making_way import (
     width_of,
 )
 from nri_policy.engine.placement.rebooking import last_resort, make_room, move_up
-from nri_policy.engine.placement.room_shares import room_of, settle, tenant_grant
-from nri_policy.engine.state.state import Placed, State
-from nri_policy.foundation.cpuset import EMPTY
-from nri_policy.pools.memory_offer import MemoryShortageError
+from nri_policy.engine.placement.room_shares import place_in_room
+from nri_policy.engine.state.state import State
 from nri_policy.pools.supply import Column
 from nri_policy.pools.tree import Pool
 from nri_policy.workload.pod import Container
@@ -52,9 +49,9 @@ def place(
     Sharers are re-booked as a *last* resort, if allowed.
     """
     if container.claims:
-        return _book_claim_user(state, container, request)
-    if state.rooms and (room := room_of(state, container, request)) is not None:
-        return _book_tenant(state, room, container, request, held)
+        return place_by_claims(state, container, request)
+    if state.rooms and (tenant := place_in_room(state, container, request, held)) is not None:
+        return tenant
     try:
         choice = choose(state, container, request, held)
         if (
@@ -79,58 +76,6 @@ def place(
         except PlacementError:
             state.restore(before)
             raise refusal from None
-
-
-def _book_claim_user(state: State, container: Container, request: Request) -> Choice:
-    """Book the CPUs of a container by its claims, and memory as near to these as possible."""
-    try:
-        claimed = choose_by_claims(state, container, request)
-    except PlacementError as refusal:
-        raise explain(state, container, ChoiceFacts(), refusal) from None
-    grant, pool = claimed.grant, state.layout.tree.pools[claimed.grant.pool]
-    memory, offer = memory_request(container, request, aligned=False), None
-    if memory is not None:
-        try:
-            offer = state.memory.offer(pool.id, memory)
-        except MemoryShortageError as error:
-            short = memory_shortage(request, pool, error.shortage)
-            raise explain(state, container, ChoiceFacts(), short) from error
-        grant = replace(grant, mems=offer.zone)
-    findings = ChoiceFacts(uses=claimed.uses, notes=claimed.notes)
-    choice = Choice(grant=grant, kind=DecisionKind.CLAIMED, offer=offer, findings=findings)
-    book(state, container, request, choice)
-    return choice
-
-
-def _book_tenant(
-    state: State, room: Placed, container: Container, request: Request, held: HeldGrant | None
-) -> Choice:
-    """Book what a container gets of its pod's *room* (§3.3)."""
-    try:
-        grant = tenant_grant(state, room, container, request, held)
-    except PlacementError as refusal:
-        raise explain(state, container, ChoiceFacts(), refusal) from None
-    if wrong := find_failing(state, request, grant):
-        raise explain(state, container, ChoiceFacts(), _misfit(state, request, grant, wrong))
-    notes: tuple[str, ...] = ()
-    if grant.shares:
-        notes = ("its pod's room has no CPUs left to share: it shares others",)
-    try:
-        offer = offer_pages(
-            state, room, container, request, EMPTY if held is None else held.grant.mems
-        )
-    except MemoryShortageError as error:
-        pool = state.layout.tree.pools[grant.pool]
-        short = memory_shortage(request, pool, error.shortage)
-        raise explain(state, container, ChoiceFacts(), short) from error
-    if offer is not None:
-        grant = replace(grant, mems=grant.mems | offer.zone)
-        notes += note_missing_pages(state, request, offer)
-    findings = ChoiceFacts(notes=notes)
-    choice = Choice(grant=grant, kind=DecisionKind.TENANT, offer=offer, findings=findings)
-    book(state, container, request, choice)
-    settle(state, container.pod.id)
-    return choice
 
 
 def _choose_closer(
@@ -203,20 +148,11 @@ def _book_grant(
 ) -> Choice:
     """Book the grant of *choice*; preemptible containers in its way are moved."""
     if request.steering.strict_hints and not (held is not None and held.covers(request)):
-        wrong = find_failing(state, request, choice.grant)
-        if wrong is not None:
-            refusal = _misfit(state, request, choice.grant, wrong)
-            raise explain(state, container, choice.findings, refusal)
+        check_hints(state, container, request, choice.grant, choice.findings)
     book(state, container, request, choice)
     if choice.room:
         make_room(state, f"{container.full_name} took its CPUs")
     return choice
-
-
-def _misfit(state: State, request: Request, grant: Grant, wrong: str) -> PlacementError:
-    """Return the error that *grant* does not keep to a strict hint: what is *wrong*."""
-    pool = state.layout.tree.pools[grant.pool].name
-    return PlacementError(Lack.HINTS, request, pool=pool, available=request.milli, detail=wrong)
 
 
 def _last_resort(state: State, container: Container, request: Request) -> Mapping[str, Pool]:
@@ -231,26 +167,3 @@ def _last_resort(state: State, container: Container, request: Request) -> Mappin
         find_last_relocations(state, request),
         lambda: comparison.table(with_preemptible=False).best() is not None,
     )
-
-
-def book(state: State, container: Container, request: Request, choice: Choice) -> None:
-    """Book the grant of *choice* with its explanation: a tenant is where its pod's room is."""
-    findings, grant = choice.findings, choice.grant
-    notes = findings.uses + findings.notes
-    if request.steering.zone is not None and not (grant.tenant or container.claims):
-        notes += zone_note(state, request, grant, findings.table)
-    explanation = Explanation(
-        container=container.full_name,
-        kind=choice.kind,
-        request=request,
-        tree=state.layout.tree,
-        pool=grant.pool,
-        scores=None if findings.table is None else findings.table.pack(),
-        pulls=findings.pulls,
-        notes=notes,
-    )
-    if grant.tenant:
-        room = state.rooms[container.pod.id]
-        explanation = explanation.of_tenant(room.explanation, room.request)
-    placed = Placed(container=container, request=request, grant=grant, explanation=explanation)
-    state.put(placed, choice.offer)

@@ -15,24 +15,78 @@ from collections.abc import Iterator
 
 from msgspec.structs import replace
 
+from nri_policy.engine.choice.choice import Choice, ChoiceFacts, check_hints, explain
 from nri_policy.engine.choice.exclusive_cpus import take
-from nri_policy.engine.choice.shortage import Lack, PlacementError
+from nri_policy.engine.choice.memory_zone import pages_request
+from nri_policy.engine.choice.placement_notes import note_missing_pages
+from nri_policy.engine.choice.shortage import Lack, PlacementError, memory_shortage
+from nri_policy.engine.explanation import DecisionKind
 from nri_policy.engine.grant import Grant, HeldGrant
+from nri_policy.engine.placement.booking import book
 from nri_policy.engine.placement.rebooking import make_room
 from nri_policy.engine.state.state import Placed, State
 from nri_policy.foundation.cpuset import EMPTY, CPUSet
+from nri_policy.pools.memory_offer import MemoryShortageError, Offer
 from nri_policy.workload.pod import Container
 from nri_policy.workload.request import Request, Sort
 
 
-def room_of(state: State, container: Container, request: Request) -> Placed | None:
-    """Return the room that *container* is a tenant of, None if there is none.
+def place_in_room(
+    state: State, container: Container, request: Request, held: HeldGrant | None
+) -> Choice | None:
+    """Book what a container gets of its pod's room (§3.3); None if it is no tenant of one.
 
-    Reserved and preserved containers are never tenants, nor are those that use claims.
+    Reserved and preserved containers are never tenants, nor are those that use claims. A tenant
+    keeps as many CPUs that it *held* as possible. Raises PlacementError.
     """
-    if request.sort is not Sort.NORMAL or container.stands_in or container.claims:
+    room = state.rooms.get(container.pod.id)
+    if room is None or request.sort is not Sort.NORMAL or container.stands_in or container.claims:
         return None
-    return state.rooms.get(container.pod.id)
+    own = EMPTY
+    if request.exclusive:
+        try:
+            own = _slice(state, room, container, request, held)
+        except PlacementError as refusal:
+            raise explain(state, container, ChoiceFacts(), refusal) from None
+    grant = tenant_with(room, request, own, rest_of(state, room) - own)
+    check_hints(state, container, request, grant, ChoiceFacts())
+    notes: tuple[str, ...] = ()
+    if grant.shares:
+        notes = ("its pod's room has no CPUs left to share: it shares others",)
+    mems = EMPTY if held is None else held.grant.mems
+    try:
+        offer = _offer_pages(state, room, container, request, mems)
+    except MemoryShortageError as error:
+        pool = state.layout.tree.pools[grant.pool]
+        short = memory_shortage(request, pool, error.shortage)
+        raise explain(state, container, ChoiceFacts(), short) from error
+    if offer is not None:
+        grant = replace(grant, mems=grant.mems | offer.zone)
+        notes += note_missing_pages(state, request, offer)
+    findings = ChoiceFacts(notes=notes)
+    choice = Choice(grant=grant, kind=DecisionKind.TENANT, offer=offer, findings=findings)
+    book(state, container, request, choice)
+    settle(state, container.pod.id)
+    return choice
+
+
+def _offer_pages(
+    state: State, room: Placed, container: Container, request: Request, held: CPUSet
+) -> Offer | None:
+    """Return the offer of huge pages to a tenant of *room*, None if it asks for none (§3.3).
+
+    On nodes of the room's zone if they fit there. Pages do not move, so the zone includes all
+    nodes *held* before. Raises MemoryShortageError.
+    """
+    memory = pages_request(state, container, request)
+    if memory is None:
+        return None
+    offer = state.memory.offer(room.grant.pool, memory, held)
+    having = state.layout.memory.with_pages_of(memory.hugepages)
+    zone = (room.grant.mems | held) & having
+    if not zone or not (held or state.memory.has_pages(zone, memory.hugepages)):
+        zone = (room.grant.mems | offer.zone) & having
+    return replace(offer, booking=replace(offer.booking, zone=zone or room.grant.mems))
 
 
 def tenants(state: State, pod_id: str) -> Iterator[Placed]:
@@ -55,17 +109,6 @@ def slices_of(state: State, pod_id: str) -> CPUSet:
 def rest_of(state: State, room: Placed) -> CPUSet:
     """Return the CPUs of a room outside of all slices."""
     return room.grant.exclusive - slices_of(state, room.container.id)
-
-
-def tenant_grant(
-    state: State, room: Placed, container: Container, request: Request, held: HeldGrant | None
-) -> Grant:
-    """Return the grant of *container* in *room*, with as many CPUs that it *held* as possible.
-
-    Raises PlacementError if its slice is larger than the rest.
-    """
-    own = _slice(state, room, container, request, held) if request.exclusive else EMPTY
-    return tenant_with(room, request, own, rest_of(state, room) - own)
 
 
 def tenant_with(room: Placed, request: Request, own: CPUSet, rest: CPUSet) -> Grant:
