@@ -10,6 +10,7 @@ from collections.abc import Mapping
 
 from msgspec.structs import replace
 
+from nri_policy.foundation.units import format_cpu
 from nri_policy.foundation.wording import quoted
 from nri_policy.manifests.quality_of_service import QoS
 from nri_policy.settings import Settings
@@ -40,6 +41,8 @@ class RequestReader:
 
     def read(self, container: Container) -> _Reading:
         """Return the request of *container*, with warnings; raises AnnotationError.
+
+        Of what stands for a pod: the request of its room, with why it cannot have one.
 
         Most containers are alike. So requests without annotations of ours, hints and implicit
         affinities are cached.
@@ -119,7 +122,7 @@ class RequestReader:
     def _read(self, container: Container) -> _Reading:
         """Do the same as `read`, without the cache."""
         if container.stands_for_pod:
-            return self._read_room(container), ()
+            return self._read_room(container), why_no_room(container)
         if container.part is not None:
             return self.read_claim(container.part), ()
         settings, annotations = self._settings, container.pod.annotations
@@ -195,6 +198,15 @@ def _plain_container(  # noqa: PLR0913, PLR0917 - a shape
         pod_level=pod_level,
         resized=resized,
     )
+
+
+def why_no_room(pod: Container) -> tuple[str, ...]:
+    """Return why the pod that *pod* stands for cannot have a room, empty if it can."""
+    milli = room_milli(pod)
+    if milli >= 1000 and not milli % 1000:
+        return ()
+    asked = f"asks for {format_cpu(milli)} CPU" if milli else "says no amount of CPUs"
+    return (f"its pod gets no room: the pod {asked}, and a room is whole CPUs",)
 
 
 def room_milli(container: Container) -> int:

@@ -20,7 +20,6 @@ from nri_policy.engine.placement.room_shares import settle, slices_of, tenants
 from nri_policy.engine.state.layout import Layout
 from nri_policy.engine.state.state import Placed, State
 from nri_policy.foundation.cpuset import EMPTY, CPUSet
-from nri_policy.foundation.units import format_cpu
 from nri_policy.foundation.wording import counted
 from nri_policy.workload.pod import Container, ContainerState, Pod, Resources, overlay
 from nri_policy.workload.request import Request, Sort, Steering
@@ -42,15 +41,6 @@ def stand_in(pod: Pod, *, created: int = 0) -> Container:
     )
 
 
-def why_no_room(pod: Container) -> str:
-    """Return why the pod that *pod* stands for cannot have a room, empty if it can."""
-    milli = room_milli(pod)
-    if milli >= 1000 and not milli % 1000:
-        return ""
-    asked = f"asks for {format_cpu(milli)} CPU" if milli else "says no amount of CPUs"
-    return f"its pod gets no room: the pod {asked}, and a room is whole CPUs"
-
-
 def open_room(state: State, first: Container, request: Request) -> tuple[str, ...]:
     """Cut the room of a pod for its *first* tenant, if it should have one; return warnings.
 
@@ -64,11 +54,11 @@ def open_room(state: State, first: Container, request: Request) -> tuple[str, ..
     if first.id == pod.id:
         return ("its pod gets no room: its id is the pod's",)
     room = stand_in(pod, created=first.created)
-    if why := why_no_room(room):
-        return (why,)
     hints = (*room.hints, *(each for each in first.hints if each not in room.hints))
     room = replace(room, hints=hints)
-    asked, _ = state.layout.requests.read(room)
+    asked, why_not = state.layout.requests.read(room)
+    if why_not:
+        return why_not
     # the room is where the first tenant's huge pages are; tenants book these themselves
     pages = () if request.memory_preserve else request.hugepages
     asked = replace(asked, steering=_steer_like(asked, request), hugepages=pages)
@@ -133,8 +123,8 @@ def recall_rooms(
         elif own and own[0].request.steering.room and all(each.held is None for each in own):
             oldest = min(each.container.created for each in own)
             room = stand_in(pod, created=oldest)
-            if not why_no_room(room):
-                request, _ = state.layout.requests.read(room)
+            request, why_not = state.layout.requests.read(room)
+            if not why_not:
                 cpus = CPUSet.union(each.cpus for each in own)
                 mems = CPUSet.union(each.mems for each in own)
                 found.append(Candidate(container=room, request=request, cpus=cpus, mems=mems))
@@ -163,11 +153,11 @@ def resize_room(state: State, room: Placed, resources: Resources) -> None:
     asked = overlay(room.container.resources, resources)
     pod = replace(room.container.pod, amounts=asked)
     known = replace(room.container, pod=pod, resources=asked, resized=True)
-    request, _ = state.layout.requests.read(known)
+    request, why_not = state.layout.requests.read(known)
     request = replace(request, steering=_steer_like(request, room.request))
     had, has = room_milli(room.container), room_milli(known)
-    if (why := why_no_room(known)) and (has > had or not has):
-        raise _refusal(state, room, request, f"its room cannot be resized: {why}")
+    if why_not and (has > had or not has):
+        raise _refusal(state, room, request, f"its room cannot be resized: {', '.join(why_not)}")
     kept, slices = room.grant.exclusive, slices_of(state, pod_id)
     if request.exclusive < len(kept):
         kept = _shrink(state, room, request, slices)
