@@ -100,7 +100,7 @@ def main() -> None:
         returns = sum(each.is_return for each in steps)
         print(f"{kind}: {len(files)} files, {len(steps)} functions, {returns} returns")
         for step in steps:
-            if step.file != last:
+            if step.file != last or step.is_return:
                 print(f"  {'<-' if step.is_return else '  '} {step.file}: {step.name}")
             last = step.file
 

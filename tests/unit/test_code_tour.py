@@ -49,7 +49,7 @@ def test_a_walk_returns_to_a_file_that_it_has_left() -> None:
     ]
 
 
-@pytest.mark.parametrize(("kind", "most"), [("plain", 26), ("annotated", 29), ("room", 33)])
+@pytest.mark.parametrize(("kind", "most"), [("plain", 17), ("annotated", 21), ("room", 21)])
 def test_a_creation_returns_to_few_files_that_it_has_left(kind: str, most: int) -> None:
     returns = [step for step in follow(containers()[kind]) if step.is_return]
     assert len(returns) <= most, returns

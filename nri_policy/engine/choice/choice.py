@@ -10,7 +10,8 @@ from msgspec.structs import replace
 
 from nri_policy.engine.choice.comparison import BestPool, compare
 from nri_policy.engine.choice.exclusive_cpus import NOTHING_CUT, cut_cpus
-from nri_policy.engine.choice.memory_zone import memory_request, near_cpus, near_devices
+from nri_policy.engine.choice.memory_request import memory_request
+from nri_policy.engine.choice.memory_zone import near_cpus, near_devices
 from nri_policy.engine.choice.placement_notes import shortcomings
 from nri_policy.engine.choice.shortage import Lack, PlacementError, memory_shortage, shortage
 from nri_policy.engine.explanation import DecisionKind, Explanation

@@ -1,70 +1,14 @@
-"""Memory zones: the nodes a container asks for, and how its offer is narrowed; placement.md §7.
-
-Owns the way from a container to a MemoryRequest, and from a pool's offer to the nodes beside the
-CPUs or the devices. Changes nothing.
-"""
+"""Memory zones: narrows a pool's offer to the nodes beside the CPUs or devices; placement.md §7."""
 
 from __future__ import annotations
-
-from functools import cache
 
 from msgspec.structs import replace
 
 from nri_policy.engine.state.state import State
 from nri_policy.foundation.cpuset import EMPTY, CPUSet
 from nri_policy.hardware.machine import MemoryKind
-from nri_policy.manifests.quality_of_service import QoS
-from nri_policy.pools.memory_map import Kinds
-from nri_policy.pools.memory_offer import MemoryRequest, Offer, Rank
-from nri_policy.workload.pod import Container
+from nri_policy.pools.memory_offer import Offer
 from nri_policy.workload.request import Request
-
-_RANKS = {
-    QoS.BEST_EFFORT: Rank.BEST_EFFORT,
-    QoS.BURSTABLE: Rank.BURSTABLE,
-    QoS.GUARANTEED: Rank.GUARANTEED,
-}
-
-
-@cache
-def _kinds(kinds: tuple[MemoryKind, ...]) -> Kinds:
-    """Return the set of *kinds*; of few, and one that is made once has its hash, too."""
-    return frozenset(kinds)
-
-
-def memory_request(
-    container: Container, request: Request, *, aligned: bool, cold: bool = True
-) -> MemoryRequest | None:
-    """Return the memory request of *container*, None with `memory.preserve`.
-
-    It starts cold if it asks for that, unless *cold* is False: it has warmed up. If containers are
-    *aligned*, the memory of one with exclusive CPUs stays beside them.
-    """
-    if request.memory_preserve:
-        return None
-    strict = request.steering.strict_hints
-    stays = (strict and bool(request.steering.hints)) or (aligned and request.exclusive > 0)
-    return MemoryRequest(
-        id=container.id,
-        amount=request.memory,
-        limit=request.memory_limit,
-        kinds=_kinds(request.memory_kinds),
-        rank=_RANKS[request.qos],
-        created=container.created,
-        strict=strict,
-        movable=request.movable and not stays and not request.hugepages,  # these do not move
-        cold=cold and request.cold_start is not None,
-        hugepages=request.hugepages,
-        needs_pages=stays,
-    )
-
-
-def pages_request(state: State, container: Container, request: Request) -> MemoryRequest | None:
-    """Return what a tenant books beside its pod's room: its huge pages, None if it has none."""
-    if not request.hugepages:
-        return None
-    only = replace(request, memory=0, memory_limit=None, cold_start=None)
-    return memory_request(container, only, aligned=state.layout.aligned)
 
 
 def near_devices(state: State, request: Request, offer: Offer, exclusive: CPUSet) -> Offer:

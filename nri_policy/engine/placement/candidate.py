@@ -12,7 +12,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from nri_policy.engine.choice.choice import plain_grant
-from nri_policy.engine.choice.memory_zone import memory_request
+from nri_policy.engine.choice.memory_request import memory_request
 from nri_policy.engine.event import StoredGrant
 from nri_policy.engine.explanation import Explanation
 from nri_policy.engine.grant import Grant

@@ -14,7 +14,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from nri_policy.engine.choice.choice import Choice, ChoiceFacts, explain
-from nri_policy.engine.choice.memory_zone import memory_request
+from nri_policy.engine.choice.memory_request import memory_request
 from nri_policy.engine.choice.shortage import Lack, PlacementError, memory_shortage
 from nri_policy.engine.explanation import DecisionKind
 from nri_policy.engine.grant import Grant

@@ -9,7 +9,7 @@ from __future__ import annotations
 from msgspec.structs import replace
 
 from nri_policy.engine.choice.choice import Choice
-from nri_policy.engine.choice.memory_zone import memory_request, pages_request
+from nri_policy.engine.choice.memory_request import memory_request, pages_request
 from nri_policy.engine.choice.shortage import PlacementError
 from nri_policy.engine.explanation import DecisionKind, Explanation
 from nri_policy.engine.grant import Grant

@@ -12,7 +12,7 @@ from msgspec.structs import replace
 
 from nri_policy.engine.choice.choice import Choice, check_hints, choose, find_failing
 from nri_policy.engine.choice.comparison import Comparison
-from nri_policy.engine.choice.memory_zone import memory_request
+from nri_policy.engine.choice.memory_request import memory_request
 from nri_policy.engine.choice.shortage import PlacementError
 from nri_policy.engine.explanation import DecisionKind
 from nri_policy.engine.grant import HeldGrant

@@ -17,7 +17,7 @@ from msgspec.structs import replace
 
 from nri_policy.engine.choice.choice import Choice, ChoiceFacts, check_hints, explain
 from nri_policy.engine.choice.exclusive_cpus import take
-from nri_policy.engine.choice.memory_zone import pages_request
+from nri_policy.engine.choice.memory_request import pages_request
 from nri_policy.engine.choice.placement_notes import note_missing_pages
 from nri_policy.engine.choice.shortage import Lack, PlacementError, memory_shortage
 from nri_policy.engine.explanation import DecisionKind
