@@ -9,7 +9,7 @@ from typing import Any
 from msgspec.structs import replace
 
 from nri_policy.cluster.engine.engine import Engine
-from nri_policy.cluster.groups.record import Rank
+from nri_policy.cluster.groups.record import QueuePlace, Rank, rank_of
 from nri_policy.cluster.groups.table import GroupTable
 from nri_policy.cluster.groups.waiting import WaitingGroups, topology_name
 from nri_policy.cluster.objects.metadata import Key
@@ -72,10 +72,8 @@ class Play:
 
     def put(self, key: Key, *, holds: bool = False) -> None:
         own = self.groups[key]
-        created, topology = f"{self.came[key]:09.0f}{key[1]}", topology_name(own)
-        self.waiting.queue.put(
-            key, own.priority, self.came[key], created, topology=topology, holds=holds
-        )
+        rank = rank_of(own.priority, self.came[key], f"{self.came[key]:09.0f}{key[1]}")
+        self.waiting.queue.put(key, QueuePlace(rank, topology_name(own), holds=holds))
 
     def submit(self, kind: str, *pod_sets: dict[str, Any], priority: int = 0) -> Key:
         self.number += 1

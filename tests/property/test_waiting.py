@@ -7,6 +7,7 @@ import random
 import msgspec
 
 from nri_policy.cluster.engine.engine import Engine
+from nri_policy.cluster.groups.record import QueuePlace, rank_of
 from nri_policy.cluster.groups.table import GroupTable
 from nri_policy.cluster.groups.waiting import WaitingGroups
 from nri_policy.cluster.objects.metadata import Key
@@ -73,7 +74,8 @@ class CrowdedCluster:
     def put(self, key: Key) -> None:
         since, group = self.since[key], self.groups[key]
         reserved = bool(group.status.reserved)
-        self.waiting.queue.put(key, 0, since, f"{since:06}{key[1]}", holds=reserved)
+        rank = rank_of(0, since, f"{since:06}{key[1]}")
+        self.waiting.queue.put(key, QueuePlace(rank, holds=reserved))
 
     def come(self) -> None:
         """A group comes, of any size and request that the empty cluster holds."""

@@ -5,11 +5,14 @@ from __future__ import annotations
 import json
 import random
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from contextlib import suppress
 from typing import Any
 
+import pytest
+
 from nri_policy.cluster.groups.controller import Controller
+from nri_policy.cluster.groups.reconcile import reconcile
 from nri_policy.cluster.groups.writes import (
     CreateGroup,
     DeletePod,
@@ -21,6 +24,7 @@ from nri_policy.cluster.groups.writes import (
     WriteStatus,
 )
 from nri_policy.cluster.numa.promises import LiveZones
+from nri_policy.cluster.objects.metadata import Key
 from nri_policy.cluster.objects.node import read_node
 from nri_policy.cluster.objects.pod import read_pod
 from nri_policy.cluster.objects.settings import ClusterSettings, read_settings
@@ -232,6 +236,36 @@ class World:
         return sum(HOSTNAME in each["spec"].get("nodeSelector", {}) for each in pods), len(pods)
 
 
+class CheckedController(Controller):
+    """A controller that checks that `reconcile` is a function: all plays of groups do."""
+
+    def _reconcile(self, key: Key) -> Iterator[Write]:
+        before = self._snapshot()
+        first, again = reconcile(key, self._view), reconcile(key, self._view)
+        after = self._snapshot()
+        if first != again or before != after:  # an assertion error would be one of the group
+            pytest.fail(f"reconcile is no function: {first} and {again}")
+        yield from super()._reconcile(key)
+
+    def _snapshot(self) -> list[dict[str, Any]]:
+        """What the controller knows, but for trees and forks that are made when needed."""
+        state, waiting = self.engine.state, self.placer.waiting
+        parts: list[object] = [self, self.groups, self.members, self.queue, self.placer, waiting]
+        parts += [self.placer.statistics, self._failures, state, state.usages]
+        trial = ("_trial", "_trial_without")
+        return [
+            {name: _copy(part) for name, part in vars(each).items() if name not in trial}
+            for each in parts
+        ]
+
+
+def _copy(part: Any) -> Any:
+    """Return a copy of a collection, and of those in it; records in it are never changed."""
+    if isinstance(part, dict):
+        return {key: _copy(each) for key, each in part.items()}
+    return type(part)(part) if isinstance(part, list | set) else part
+
+
 class Play:
     """A world, its controller, and time."""
 
@@ -251,7 +285,7 @@ class Play:
         self.cluster = Cluster()
         clock = Clock(now=lambda: self.now, date=lambda: DATE + self.now + self.away)
         self.zones = LiveZones(self.settings.extender, self.cluster.view, clock)
-        self.controller = Controller(
+        self.controller = CheckedController(
             self.settings,
             self.cluster.view,
             clock,

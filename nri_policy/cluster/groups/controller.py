@@ -33,7 +33,7 @@ from nri_policy.cluster.groups.group_placer import GroupPlacer
 from nri_policy.cluster.groups.members import Members
 from nri_policy.cluster.groups.placed_pods import PlacedPods
 from nri_policy.cluster.groups.pod_writes import PendingPodWrites
-from nri_policy.cluster.groups.reconcile import View, reconcile
+from nri_policy.cluster.groups.reconcile import Move, Replacement, View, reconcile
 from nri_policy.cluster.groups.record import NO_FAILURE, Group, SeenGroup
 from nri_policy.cluster.groups.table import GroupTable
 from nri_policy.cluster.groups.writes import (
@@ -366,7 +366,7 @@ class Controller:
         if not self._dirty:  # count all groups before any gets other places
             for key in self._slice(self._counted):
                 if self.groups[key].error.until <= self._clock.now():
-                    writes += self._guard(key, reconcile(key, self._view))
+                    writes += self._guard(key, self._reconcile(key))
         if self.busy:
             return writes
         self._set_aside()
@@ -400,6 +400,25 @@ class Controller:
         if self._placed_pods.recount(key, self.engine.state.groups.get(key)):
             self.queue.note_change()
         yield from ()
+
+    def _reconcile(self, key: Key) -> Iterator[Write]:
+        """Apply what `reconcile` finds for a group; yield the writes."""
+        found = reconcile(key, self._view)
+        if found.record is not self.groups[key]:
+            self.groups.put(key, found.record)
+        for pod, problem in found.problems.items():
+            self.members.update(pod, problem=problem)
+        yield from found.writes
+        has_other_places = False
+        if isinstance(found.attempt, Replacement):
+            seen = self.groups.object(key)
+            has_other_places = yield from self.placer.replace(seen, found.attempt.hosts)
+        elif isinstance(found.attempt, Move):
+            pods, condition = found.attempt.pods, found.attempt.condition
+            seen = self.groups.object(key)
+            has_other_places = yield from self.placer.move(seen, pods, condition)
+        if not has_other_places:
+            yield from found.otherwise
 
     def _guard(self, key: Key, writes: Iterator[Write]) -> Iterator[Write]:
         """Yield what is to be written for a group; an error of ours is this group's alone."""
@@ -443,7 +462,10 @@ class Controller:
         for write in writes:
             if isinstance(write, PodWrite):
                 pod = pod_of(write)
-                self.members.update((pod.namespace, pod.name), write=write, unanswered=False)
+                changed: dict[str, Any] = {"write": write, "unanswered": False}
+                if not isinstance(write, OpenGate):
+                    changed["ended"] = write.message
+                self.members.update((pod.namespace, pod.name), **changed)
             elif not isinstance(write, Notice):
                 key = (write.group.namespace, write.group.name)
                 if isinstance(write, WriteStatus) and write.promised:

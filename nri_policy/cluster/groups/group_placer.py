@@ -21,7 +21,7 @@ from nri_policy.cluster.groups.group_statistics import GroupStatistics
 from nri_policy.cluster.groups.members import Members
 from nri_policy.cluster.groups.placed_pods import PlacedPods
 from nri_policy.cluster.groups.pod_writes import PendingPodWrites
-from nri_policy.cluster.groups.record import SeenGroup
+from nri_policy.cluster.groups.record import Group, QueuePlace, SeenGroup, rank_of
 from nri_policy.cluster.groups.table import GroupTable
 from nri_policy.cluster.groups.unbound_pods import UnboundPod
 from nri_policy.cluster.groups.ungating import without_pods
@@ -95,16 +95,13 @@ class GroupPlacer:
         if known is not None and not known.status.assignments:
             self._left = self._clock.now()
 
-    def enqueue(self, group: PlacementGroup, since: float, created: str = "") -> None:
-        """Have a group wait in the queue, with the holds that its status tells of."""
+    def queue_place(self, group: PlacementGroup, since: float, created: str = "") -> QueuePlace:
+        """Return the place in the queue of a new group, with the holds that its status tells of."""
         hold = group.status.hold or HoldStatus()
-        self.queue.put(
-            (group.namespace, group.name),
-            group.priority,
-            since,
-            created,
+        runs = bool(group.status.assignments)
+        return QueuePlace(
+            rank_of(group.priority, since, created, runs=runs),
             topology=topology_name(group),
-            runs=bool(group.status.assignments),
             holds=bool(group.status.reserved),
             ended=hold.ended,
             paused_until=self._moment(hold.paused_until, -inf),
@@ -183,8 +180,12 @@ class GroupPlacer:
             self.waiting.note_refusal(key, asked, hopeless=hopeless, holds=leaving)
             no_room = "no room in zones" if status.conditions else "no room"
             self.statistics.tries["unplaceable" if hopeless else no_room] += 1
-            standing = "" if hopeless else self.waiting.standing(key, asked)
-            yield from self.report(seen, self._with_hold(key, status), standing)
+            standing = ""
+            if not hopeless:
+                standing = self.waiting.standing(key, asked, self.queue.rank(key))
+            record, status = self._groups[key], self._with_hold(key, status)
+            self._groups.say(key, status.message)
+            yield from report_refusal(record, status, self._clock.now(), standing)
 
     def _grow(self, key: Key, seen: SeenGroup) -> Iterator[Write]:
         """Try to find places for the pods that a group has more; the others stay."""
@@ -218,36 +219,17 @@ class GroupPlacer:
         text = f"{counted(sum(more.values()), 'more pod')} cannot be placed: {found.message}"
         if self._groups.say(key, text):
             yield Notice(key, "Waiting", text)
-        message = self.message_of(group)
+        message = self.message_of(key, self._groups[key])
         status = self._with_hold(key, replace(group.status, state="Placed", message=message))
         if status != group.status:
             yield WriteStatus(with_status(group, status), seen.revision)
 
-    def report(self, seen: SeenGroup, found: GroupStatus, standing: str = "") -> Iterator[Write]:
-        """Yield the status that says why a group waits, and an Event, unless they are said.
-
-        It is what was *found*, and the group's *standing*, which changes often.
-        """
-        group = seen.group
-        key = (group.namespace, group.name)
-        status = replace(
-            group.status,
-            state=found.state,
-            message="; ".join(each for each in (standing, found.message) if each),
-            reserved=found.reserved,
-            hold=found.hold,
-            conditions=found.conditions,
-        )
-        if status != group.status and not self._groups[key].is_busy(self._clock.now()):
-            yield WriteStatus(with_status(group, status), seen.revision)
-        if self._groups.say(key, found.message):
-            yield Notice(key, found.state, found.message)
-
-    def message_of(self, group: PlacementGroup) -> str:
+    def message_of(self, key: Key, record: Group) -> str:
         """Return what is to be said of a group that lacks pods: where it stands, and why."""
-        key = (group.namespace, group.name)
-        standing = self.waiting.standing(key, group) if key in self.queue else ""
-        return "; ".join(each for each in (standing, self._groups[key].problem) if each)
+        standing = ""
+        if record.place is not None and record.seen is not None:
+            standing = self.waiting.standing(key, record.seen.group, record.place.rank)
+        return "; ".join(each for each in (standing, record.problem) if each)
 
     def _preempt(self, own: Key, group: PlacementGroup) -> Generator[Write, None, bool]:
         """Yield writes that take the places of victims, so that *group* fits; their pods go next.
@@ -342,7 +324,7 @@ class GroupPlacer:
             return False  # a pod may be on its way to a place that the group would no longer have
         degraded = replace(group.status, state="Degraded", unhealthy_nodes=unhealthy, conditions=[])
         if key not in self.queue:
-            self.enqueue(group, self._clock.now())
+            self.queue.put(key, self.queue_place(group, self._clock.now()))
         try:
             found = self.waiting.place(key, with_status(group, degraded))
         except DocumentError as error:
@@ -361,7 +343,8 @@ class GroupPlacer:
         else:
             self.queue.note_refusal(key, hopeless=False)
             problem = found.message
-            standing = self.waiting.standing(key, with_status(group, degraded))
+            asked = with_status(group, degraded)
+            standing = self.waiting.standing(key, asked, self.queue.rank(key))
             message = "; ".join(each for each in (standing, problem) if each)
             status = replace(degraded, message=message, conditions=found.conditions)
             status = self._with_hold(key, status)
@@ -375,3 +358,26 @@ class GroupPlacer:
         if news or reason != "Degraded":
             yield Notice(key, reason, text)
         return True
+
+
+def report_refusal(
+    record: Group, found: GroupStatus, now: float, standing: str = ""
+) -> Iterator[Write]:
+    """Yield the status that says why a group waits, and an Event, unless they are said.
+
+    It is what was *found*, and the group's *standing*, which changes often.
+    """
+    assert record.seen is not None
+    group = record.seen.group
+    status = replace(
+        group.status,
+        state=found.state,
+        message="; ".join(each for each in (standing, found.message) if each),
+        reserved=found.reserved,
+        hold=found.hold,
+        conditions=found.conditions,
+    )
+    if status != group.status and not record.is_busy(now):
+        yield WriteStatus(with_status(group, status), record.seen.revision)
+    if found.message and found.message != record.problem:
+        yield Notice((group.namespace, group.name), found.state, found.message)

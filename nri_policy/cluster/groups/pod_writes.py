@@ -126,7 +126,7 @@ class PendingPodWrites:
             else:
                 continue
             yield FailPod(pod, group.name, reason, message)
-            yield from self._tell(key, reason, message)
+            yield from self._events(key, reason, message)
 
     def evict(self, group: PlacementGroup, members: Sequence[Member]) -> Iterator[Write]:
         """Yield the pods that have to go with their group's places."""
@@ -135,10 +135,9 @@ class PendingPodWrites:
             pod = (each.pod.namespace, each.pod.name)
             if self.gate not in each.pod.gates and self._may_ask(pod):
                 yield DeletePod(each.pod, group.name, status.evicted, status.message)
-                yield from self._tell(pod, status.evicted, status.message)
+                yield from self._events(pod, status.evicted, status.message)
 
-    def _tell(self, pod: Key, reason: str, message: str) -> Iterator[Notice]:
+    def _events(self, pod: Key, reason: str, message: str) -> Iterator[Notice]:
         """Yield an Event that a pod has to go, and why: once, however often it is asked."""
         if self._members.state(pod).ended != message:
-            self._members.update(pod, ended=message)
             yield Notice(pod, reason, message, pod=True)

@@ -41,27 +41,8 @@ class Queue:
     def __iter__(self) -> Iterator[Key]:
         return iter(self._groups.waiting)
 
-    def put(  # noqa: PLR0913 - keywords: of what the queue knows nothing else
-        self,
-        key: Key,
-        priority: int,
-        since: float,
-        created: str = "",
-        *,
-        topology: str = "",
-        runs: bool = False,
-        holds: bool = False,
-        ended: int = 0,
-        paused_until: float = -inf,
-    ) -> None:
-        """Take a group that waits since then. It may be tried at once.
-
-        Of equal priority those that have places and lack some (*runs*) go first, then the one that
-        was *created* first. One that *holds* has hosts set aside for it already; *ended* holds
-        found it no place, and it holds none before *paused_until*.
-        """
-        rank = (-priority, not runs, created, since)
-        place = QueuePlace(rank, since, topology, holds, ended, paused_until)
+    def put(self, key: Key, place: QueuePlace) -> None:
+        """Take a group, which may be tried at once."""
         self._groups.update(key, place=place)
 
     def prioritize(self, key: Key, priority: int) -> None:

@@ -1,5 +1,6 @@
 """The next writes of a group, derived from the objects in the cluster, never from past actions.
 
+`reconcile` is a function: it changes nothing, and returns the group's next record and the writes.
 Owns the life of one group: its PlacementGroup is created, follows the size and the priority of its
 pods, waits in the queue, gets places, loses unclaimed ones, gets more, and has its pods let go.
 """
@@ -7,8 +8,9 @@ pods, waits in the queue, gets places, loses unclaimed ones, gets more, and has 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Collection, Generator, Iterator, Sequence
-from math import inf
+from collections.abc import Callable, Collection, Mapping, Sequence
+from types import MappingProxyType
+from typing import Any
 
 from msgspec import Struct
 from msgspec.structs import replace
@@ -27,14 +29,14 @@ from nri_policy.cluster.groups.assembly import (
     pod_set_names,
 )
 from nri_policy.cluster.groups.failed_hosts import FailedHosts
-from nri_policy.cluster.groups.group_placer import GroupPlacer
+from nri_policy.cluster.groups.group_placer import GroupPlacer, report_refusal
 from nri_policy.cluster.groups.members import Members
 from nri_policy.cluster.groups.placed_pods import PlacedPods
 from nri_policy.cluster.groups.pod_writes import PendingPodWrites
 from nri_policy.cluster.groups.queue import seconds_between
-from nri_policy.cluster.groups.record import NO_FAILURE, SeenGroup
+from nri_policy.cluster.groups.record import NO_FAILURE, Group, SeenGroup
 from nri_policy.cluster.groups.table import GroupTable
-from nri_policy.cluster.groups.unbound_pods import NOT_BOUND, find_overdue
+from nri_policy.cluster.groups.unbound_pods import NOT_BOUND, UnboundPod, find_overdue
 from nri_policy.cluster.groups.writes import (
     CreateGroup,
     Notice,
@@ -71,347 +73,377 @@ class View(Struct, frozen=True):
     is_contested: Callable[[Key], bool]
 
 
-def reconcile(key: Key, view: View) -> Iterator[Write]:
-    """Yield what follows from what is there of a group; or have it wait in the queue."""
+class Replacement(Struct, frozen=True):
+    """An attempt to place anew what these hosts had of a group."""
+
+    hosts: list[str]
+
+
+class Move(Struct, frozen=True):
+    """An attempt to give other places to pods that kube-scheduler does not bind."""
+
+    pods: list[UnboundPod]
+    condition: Condition
+
+
+class Reconciled(Struct, frozen=True):
+    """What follows for a group; the controller applies it, in the order of these fields."""
+
+    record: Group  # with its place in the queue, when to look again, and what it lacks
+    problems: Mapping[Key, str] = MappingProxyType({})  # of its pods, as their Events say
+    writes: Sequence[Write] = ()
+    attempt: Replacement | Move | None = None
+    otherwise: Sequence[Write] = ()  # writes if there is no attempt, or it changes no places
+
+
+def reconcile(key: Key, view: View) -> Reconciled:
+    """Return what follows from what is there of a group; nothing is changed by that."""
     record = view.groups[key]
-    seen = record.seen
-    members = view.members.live(key)
     if record.is_busy(view.clock.now()):
-        return
-    if seen is None:
-        if _is_any_gated(view, members):
-            yield from _create(view, key, members)
-        else:
-            view.groups.update(key, problem="", back_off=NO_FAILURE)
-        return
-    status = seen.group.status
-    if not _is_theirs(seen, members):
-        view.placer.queue.remove(key)
-        message = "the PlacementGroup of this name belongs to others than these pods"
-        if view.groups.say(key, message):
-            yield Notice(key, "OtherOwner", message)
-    elif members and seen.group.priority != (priority := _priority_of(members)):
-        yield WriteSpec(replace(seen.group, priority=priority), seen.revision)
-    elif status.assignments:
-        yield from _keep(view, seen, members)
-    elif status.evicted:
-        yield from view.changes.evict(seen.group, members)
-        if all(view.changes.gate in each.pod.gates for each in members):  # all others went
-            yield WriteStatus(with_status(seen.group, replace(status, evicted="")), seen.revision)
-    else:
-        yield from _wait(view, seen, members)
+        return Reconciled(record)
+    members = view.members.live(key)
+    if record.seen is not None:
+        return _Reconciliation(key, view, record.seen, members).run()
+    if any(view.changes.gate in each.pod.gates for each in members):
+        return _create(view, key, members)
+    return Reconciled(replace(record, problem="", back_off=NO_FAILURE))
 
 
-def _is_any_gated(view: View, members: Collection[Member]) -> bool:
-    return any(view.changes.gate in each.pod.gates for each in members)
-
-
-def _create(view: View, key: Key, members: list[Member]) -> Iterator[Write]:
+def _create(view: View, key: Key, members: list[Member]) -> Reconciled:
+    """Return what follows for pods whose group has no object: it is created once all are there."""
+    record = view.groups[key]
     try:
         check_gated(members, view.changes.gate)
         spared, led = view.members.count_spared(key), view.members.led(key)
         group = assemble_group(key, members, view.state.levels, spared, led)
     except (Incomplete, DocumentError) as problem:
         if isinstance(problem, Incomplete) and view.members.is_ending(key):
-            return
+            return Reconciled(record)
         reason = "Incomplete" if isinstance(problem, Incomplete) else "Malformed"
-        if view.groups.say(key, str(problem)):  # there is no group yet to look at
-            first = min(each.pod.name for each in members)
-            yield Notice((key[0], first), reason, str(problem), pod=True)
-        return
-    view.groups.say(key, "")
+        first = min(each.pod.name for each in members)  # there is no group yet to look at
+        notice = Notice((key[0], first), reason, str(problem), pod=True)
+        writes = [notice] if notice.message != record.problem else []
+        return Reconciled(replace(record, problem=notice.message), writes=writes)
     owners = {owner.uid: owner for each in members for owner in _owners_of(each)}
-    yield CreateGroup(group, (*owners.values(),))
+    create = CreateGroup(group, (*owners.values(),))
+    return Reconciled(replace(record, problem=""), writes=[create])
 
 
-def _wait(view: View, seen: SeenGroup, members: list[Member]) -> Iterator[Write]:
-    """Have a group without places wait in the queue, if all of its pods are there."""
-    group = seen.group
-    key = (group.namespace, group.name)
-    if not (members or seen.owners) and (group.made or group.status.state == "Finished"):
-        yield from _finish(view, seen)
-        return
-    try:
-        fitting = _fit_to_pods(view, seen, members)
-        check_gated(members, view.changes.gate)
-    except (Incomplete, DocumentError) as problem:
-        view.placer.queue.remove(key)
-        resized = _resize(view, seen, members)
-        if resized is not None:
-            yield WriteSpec(resized, seen.revision, resized=True)
-        elif isinstance(problem, Incomplete) and view.members.is_ending(key):
-            pass  # its last pods are being deleted
-        elif (
-            members or group.status.state != "Unplaceable"
-        ):  # that message tells why the pods were deleted
-            yield from view.placer.report(seen, GroupStatus(message=str(problem)))
-    else:
-        if fitting is not group:
-            view.placer.queue.remove(key)
-            yield WriteSpec(fitting, seen.revision, resized=True)
-        elif members:
-            _put(view, key, group, members)
+class _Reconciliation:
+    """The steps of `reconcile` for a group with an object; all that they change is their own."""
 
+    def __init__(self, key: Key, view: View, seen: SeenGroup, members: list[Member]) -> None:
+        self._key = key
+        self._view = view
+        self._seen = seen
+        self._group = seen.group
+        self._members = members
+        self._record = view.groups[key]
+        self._problems: dict[Key, str] = {}
+        self._writes: list[Write] = []
+        self._attempt: Replacement | Move | None = None
+        self._otherwise: list[Write] = []
 
-def _fit_to_pods(view: View, seen: SeenGroup, members: list[Member]) -> PlacementGroup:
-    """Return a complete group with the pod sets that its pods request.
+    def run(self) -> Reconciled:
+        """Return what follows."""
+        self._decide()
+        return Reconciled(
+            self._record, self._problems, self._writes, self._attempt, self._otherwise
+        )
 
-    If new pods use the name of a finished group again, their requests replace the old ones.
-    Raises Incomplete and DocumentError.
-    """
-    group = seen.group
-    key = (group.namespace, group.name)
-    spared = view.members.count_spared(key)
-    try:
-        check_members(group, members, view.state.levels, spared)
-    except (Incomplete, DocumentError):
-        if seen.owners or not (members and group.made):
-            raise
-        found = assemble_group(key, members, view.state.levels, spared)
-        return replace(group, pod_sets=found.pod_sets, together=found.together)
-    return group
-
-
-def _finish(view: View, seen: SeenGroup) -> Iterator[Write]:
-    """Mark a group without an owner as finished, which Kubernetes does not delete.
-
-    A new pod of its name has it wait again.
-    """
-    key = (seen.group.namespace, seen.group.name)
-    view.placer.queue.remove(key)
-    view.groups.say(key, "")
-    finished = GroupStatus(state="Finished")
-    if seen.group.status != finished:
-        yield WriteStatus(with_status(seen.group, finished), seen.revision)
-
-
-def _put(view: View, key: Key, group: PlacementGroup, members: list[Member]) -> None:
-    """Have a group wait in the queue, from when the last of its pods was created."""
-    if key not in view.placer.queue:
-        created = max((each.pod.created for each in members), default="")
-        since = view.clock.now() - seconds_between(created, view.members.latest)
-        view.placer.enqueue(group, since, created)
-
-
-def _resize(view: View, seen: SeenGroup, members: list[Member]) -> PlacementGroup | None:
-    """Return a group with the size that its owner has by now, if all of its pods are there."""
-    key = (seen.group.namespace, seen.group.name)
-    if not seen.owners or not members:
-        return None  # a user wrote this group
-    try:
-        check_complete(key, members, view.members.count_spared(key))
-    except (Incomplete, DocumentError):
-        return None
-    counts = Counter(pod_set_names(members, view.state.levels, seen.group.pod_sets))
-    pod_sets = tuple(replace(each, count=counts.pop(each.name, 0)) for each in seen.group.pod_sets)
-    return (
-        None
-        if counts or pod_sets == seen.group.pod_sets
-        else replace(seen.group, pod_sets=pod_sets)
-    )
-
-
-def _keep(view: View, seen: SeenGroup, members: list[Member]) -> Iterator[Write]:
-    """Yield the next writes of a placed group, or of one that lost its places."""
-    group = seen.group
-    key = (group.namespace, group.name)
-    status = view.placed_pods.give_back(key, group, seen.owners)
-    if status != group.status and not view.changes.under_way(key):
-        yield WriteStatus(with_status(group, status), seen.revision)
-        return
-    if not places_by_pod_set(group).total():
-        yield from _empty(view, seen, members)
-        return
-    if _is_crowded_out(view, group, members):
-        yield WriteStatus(with_status(group, GroupStatus()), seen.revision)
-        yield Notice(key, "Waiting", "other pods were bound to its hosts before its own")
-        return
-    unhealthy = _unhealthy(view, group)
-    yield from view.changes.fail_lost(group, members, unhealthy)
-    moved = False  # whether it has other places soon
-    if unhealthy and (key not in view.placer.queue or unhealthy != group.status.unhealthy_nodes):
-        moved = yield from view.placer.replace(seen, unhealthy)
-    elif not unhealthy:
-        moved = yield from _keep_healthy(view, seen, members)
-    if not moved:
-        if _is_any_gated(view, members) and view.is_contested(key):
-            view.groups.look_again(key, view.clock.now())  # in the next step: pods have news
+    def _decide(self) -> None:
+        group, status = self._group, self._group.status
+        if not _is_theirs(self._seen, self._members):
+            self._leave_queue()
+            message = "the PlacementGroup of this name belongs to others than these pods"
+            if message != self._record.problem:
+                self._writes.append(Notice(self._key, "OtherOwner", message))
+            self._change(problem=message)
+        elif self._members and group.priority != (priority := _priority_of(self._members)):
+            self._writes.append(WriteSpec(replace(group, priority=priority), self._seen.revision))
+        elif status.assignments:
+            self._keep()
+        elif status.evicted:
+            self._writes += self._view.changes.evict(group, self._members)
+            if all(self._is_gated(each) for each in self._members):  # all others went
+                self._write_status(replace(status, evicted=""))
         else:
-            yield from view.changes.open(group, _members_to_serve(view, seen), unhealthy)
+            self._wait()
 
+    def _change(self, **fields: Any) -> None:
+        self._record = replace(self._record, **fields)
 
-def _keep_healthy(
-    view: View, seen: SeenGroup, members: list[Member]
-) -> Generator[Write, None, bool]:
-    """Yield the next writes of a group on healthy hosts; return whether pods get other places."""
-    key = (seen.group.namespace, seen.group.name)
-    lacking = view.placed_pods.missing_places(key, seen.group, owned=bool(seen.owners))
-    if not lacking:
-        view.placer.queue.remove(key)
-    elif (yield from _grow(view, seen, members, lacking)):
-        return False
-    moved, conditions = yield from _move_unbound(view, seen, members)
-    if not moved:
-        yield from _run(view, seen, lacking, conditions)
-    return moved
+    def _leave_queue(self) -> None:
+        if self._record.place is not None:
+            self._change(place=None)
 
+    def _join_queue(self) -> None:
+        """Have the group wait in the queue, from when the last of its pods was created."""
+        if self._record.place is None:
+            created = max((each.pod.created for each in self._members), default="")
+            waited = seconds_between(created, self._view.members.latest)
+            since = self._view.clock.now() - waited
+            self._change(place=self._view.placer.queue_place(self._group, since, created))
 
-def _empty(view: View, seen: SeenGroup, members: Collection[Member]) -> Iterator[Write]:
-    """Have a group wait again, or end, that has given all of its places back."""
-    key = (seen.group.namespace, seen.group.name)
-    view.placer.queue.remove(key)
-    if not (members or seen.owners):
-        yield from _finish(view, seen)
-    elif _is_any_gated(view, members) or not view.members.of(key):
-        yield WriteStatus(with_status(seen.group, GroupStatus()), seen.revision)
+    def _look_again(self, at: float) -> None:
+        if at < self._record.look_at:
+            self._change(look_at=at)
 
+    def _write_status(self, status: GroupStatus) -> None:
+        self._writes.append(WriteStatus(with_status(self._group, status), self._seen.revision))
 
-def _is_crowded_out(view: View, group: PlacementGroup, members: Collection[Member]) -> bool:
-    """Whether a host of a group is full of other pods before any of its own was let go."""
-    key = (group.namespace, group.name)
-    if not members or any(view.changes.gate not in each.pod.gates for each in members):
-        return False
-    if view.changes.under_way(key) or view.is_contested(key):
-        return False
-    return is_overbooked(view.state, group)
+    def _write_size(self, group: PlacementGroup) -> None:
+        self._writes.append(WriteSpec(group, self._seen.revision, resized=True))
 
+    def _is_gated(self, member: Member) -> bool:
+        return self._view.changes.gate in member.pod.gates
 
-def _grow(
-    view: View, seen: SeenGroup, members: list[Member], lacking: dict[str, int]
-) -> Generator[Write, None, bool]:
-    """Queue a group for more places, after its `spec` has the new number of pods.
+    def _is_any_gated(self) -> bool:
+        return any(map(self._is_gated, self._members))
 
-    Its status says before that there are fewer: at no time do the two contradict each other.
-    Return whether a write has to come before that.
-    """
-    group = seen.group
-    places = places_by_pod_set(group)
-    pod_sets = tuple(
-        replace(each, count=max(each.count, places[each.name] + lacking.get(each.name, 0)))
-        for each in group.pod_sets
-    )
-    missing = sum(each.count for each in pod_sets) - places.total()
-    if pod_sets == group.pod_sets:
-        _put(view, (group.namespace, group.name), group, members)
-        return False
-    if group.status.given_back < missing:
-        status = replace(group.status, given_back=missing)
-        yield WriteStatus(with_status(group, status), seen.revision)
-    else:
-        yield WriteSpec(replace(group, pod_sets=pod_sets), seen.revision, resized=True)
-    return True
+    def _wait(self) -> None:
+        """Have a group without places wait in the queue, if all of its pods are there."""
+        group = self._group
+        if not (self._members or self._seen.owners) and (
+            group.made or group.status.state == "Finished"
+        ):
+            self._finish()
+            return
+        try:
+            fitting = self._fit_to_pods()
+            check_gated(self._members, self._view.changes.gate)
+        except (Incomplete, DocumentError) as problem:
+            self._leave_queue()
+            self._report(problem)
+        else:
+            if fitting is not group:
+                self._leave_queue()
+                self._write_size(fitting)
+            elif self._members:
+                self._join_queue()
 
+    def _report(self, problem: Incomplete | DocumentError) -> None:
+        """Have a group without places follow the size of its owner, or say what it lacks."""
+        resized = self._resize()
+        if resized is not None:
+            self._write_size(resized)
+        elif isinstance(problem, Incomplete) and self._view.members.is_ending(self._key):
+            pass  # its last pods are being deleted
+        elif self._members or self._group.status.state != "Unplaceable":
+            # the message of one that is unplaceable tells why its pods were deleted
+            found = GroupStatus(message=str(problem))
+            self._writes += report_refusal(self._record, found, self._view.clock.now())
+            self._change(problem=found.message)
 
-def _unhealthy(view: View, group: PlacementGroup) -> list[str]:
-    """Return the hosts of a group that failed, but for those that it no longer needs."""
-    key = (group.namespace, group.name)
-    hosts, busy = view.placed_pods.hosts(key, group)
-    tolerations = [
-        (*each.template.spec.tolerations, *(topology.tolerations if topology else ()))
-        for each in group.pod_sets
-        for topology in [view.state.topology_of(each)]
-    ]
-    known = group.status.unhealthy_nodes
-    unhealthy, again = view.failures.failed_hosts(hosts, tolerations, busy, known)
-    if again < inf:
-        view.groups.look_again(key, again)
-    return unhealthy
+    def _fit_to_pods(self) -> PlacementGroup:
+        """Return a complete group with the pod sets that its pods request.
 
+        If new pods use the name of a finished group again, their requests replace the old ones.
+        Raises Incomplete and DocumentError.
+        """
+        group, members, levels = self._group, self._members, self._view.state.levels
+        spared = self._view.members.count_spared(self._key)
+        try:
+            check_members(group, members, levels, spared)
+        except (Incomplete, DocumentError):
+            if self._seen.owners or not (members and group.made):
+                raise
+            found = assemble_group(self._key, members, levels, spared)
+            return replace(group, pod_sets=found.pod_sets, together=found.together)
+        return group
 
-def _move_unbound(
-    view: View, seen: SeenGroup, members: Sequence[Member]
-) -> Generator[Write, None, tuple[bool, list[Condition]]]:
-    """Move pods that kube-scheduler does not bind; return whether, and conditions to report."""
-    key = (seen.group.namespace, seen.group.name)
-    unbound, again = find_overdue(view.members.records(members), view.clock.now())
-    if again < inf:
-        view.groups.look_again(key, again)
-    if not unbound:
-        return False, []
-    for each in unbound:
-        pod = (key[0], each.pod.name)
-        if view.members.say(pod, each.words):
-            yield Notice(pod, NOT_BOUND, each.words, pod=True)
-    first = unbound[0]
-    pods = f"{len(unbound)} of {counted(len(members), 'pod')} not bound"
-    text = f"{pods}: {first.pod.name}: {first.words}"
-    condition = Condition(type=NOT_BOUND, reason="Unschedulable", message=text)
-    moved = yield from view.placer.move(seen, unbound, condition)
-    return moved, [condition]
+    def _finish(self) -> None:
+        """Mark a group without an owner as finished, which Kubernetes does not delete.
 
+        A new pod of its name has it wait again.
+        """
+        self._leave_queue()
+        self._change(problem="")
+        finished = GroupStatus(state="Finished")
+        if self._group.status != finished:
+            self._write_status(finished)
 
-def _run(
-    view: View, seen: SeenGroup, lacking: dict[str, int], conditions: list[Condition]
-) -> Iterator[Write]:
-    """Yield the state of a group on healthy hosts: whether all of its pods run, or did."""
-    group = seen.group
-    key = (group.namespace, group.name)
-    phases = view.placed_pods.phases(key)
-    running = phases["Running"] + max(phases["Succeeded"], group.status.given_back)
-    enough = running >= sum(each.count for each in group.pod_sets)
-    status = replace(
-        group.status,
-        state="Running" if enough and not lacking else "Placed",
-        message=_message(view, group, lacking)
-        or ("" if enough else _unjudged(view, key))
-        or order_in(group.status.message),
-        unhealthy_nodes=[],
-        reserved=group.status.reserved if lacking else [],
-        hold=group.status.hold if lacking else None,
-        conditions=conditions,
-    )
-    if status != group.status:
-        yield WriteStatus(with_status(group, status), seen.revision)
-        if group.status.unhealthy_nodes:
-            yield Notice(key, "Healthy", "")
+    def _resize(self) -> PlacementGroup | None:
+        """Return the group with the size that its owner has by now, if all pods are there."""
+        if not self._seen.owners or not self._members:
+            return None  # a user wrote this group
+        try:
+            check_complete(self._key, self._members, self._view.members.count_spared(self._key))
+        except (Incomplete, DocumentError):
+            return None
+        known = self._group.pod_sets
+        counts = Counter(pod_set_names(self._members, self._view.state.levels, known))
+        pod_sets = tuple(replace(each, count=counts.pop(each.name, 0)) for each in known)
+        return None if counts or pod_sets == known else replace(self._group, pod_sets=pod_sets)
 
+    def _keep(self) -> None:
+        """Find the next writes of a placed group, or of one that lost its places."""
+        group, changes = self._group, self._view.changes
+        status = self._view.placed_pods.give_back(self._key, group, self._seen.owners)
+        if status != group.status and not changes.under_way(self._key):
+            self._write_status(status)
+            return
+        if not places_by_pod_set(group).total():
+            self._empty()
+            return
+        if self._is_crowded_out():
+            self._write_status(GroupStatus())
+            message = "other pods were bound to its hosts before its own"
+            self._writes.append(Notice(self._key, "Waiting", message))
+            return
+        unhealthy = self._unhealthy()
+        self._writes += changes.fail_lost(group, self._members, unhealthy)
+        if not unhealthy:
+            self._keep_healthy()
+        elif self._record.place is None or unhealthy != group.status.unhealthy_nodes:
+            self._attempt = Replacement(unhealthy)
+        if self._is_any_gated() and self._view.is_contested(self._key):
+            self._look_again(self._view.clock.now())  # in the next step: pods have news
+        else:
+            self._otherwise += changes.open(group, self._members_to_serve(), unhealthy)
 
-def _message(view: View, group: PlacementGroup, lacking: dict[str, int]) -> str:
-    """Return the message of a placed group."""
-    key = (group.namespace, group.name)
-    if lacking:
-        return view.placer.message_of(group)
-    if many := _too_many(view, group):
-        of = ", ".join(owner_names(many)) or key[1]
-        return f"it has {counted(len(many), 'pod')}, more than places: those of {of}"
-    return _lost_label(view, group)
+    def _keep_healthy(self) -> None:
+        """Find the next writes of a group on healthy hosts, but for gates to open."""
+        lacking = self._view.placed_pods.missing_places(
+            self._key, self._group, owned=bool(self._seen.owners)
+        )
+        if not lacking:
+            self._leave_queue()
+        elif self._grow(lacking):
+            return
+        self._run(lacking, self._find_unbound())
 
+    def _empty(self) -> None:
+        """Have a group wait again, or end, that has given all of its places back."""
+        self._leave_queue()
+        if not (self._members or self._seen.owners):
+            self._finish()
+        elif self._is_any_gated() or not self._view.members.of(self._key):
+            self._write_status(GroupStatus())
 
-def _unjudged(view: View, key: Key) -> str:
-    """Return what of a group's pods only kube-scheduler can judge, which may keep them."""
-    levels = view.state.levels
-    every = [
-        (*each.pod.constraints, *each.pod.own.names(levels)) for each in view.members.live(key)
-    ]
-    found = tuple(dict.fromkeys(each for one in every for each in one))
-    return describe(found) if found else ""
+    def _is_crowded_out(self) -> bool:
+        """Whether a host of the group is full of other pods before any of its own was let go."""
+        if not self._members or not all(map(self._is_gated, self._members)):
+            return False
+        if self._view.changes.under_way(self._key) or self._view.is_contested(self._key):
+            return False
+        return is_overbooked(self._view.state, self._group)
 
+    def _grow(self, lacking: dict[str, int]) -> bool:
+        """Queue the group for more places, after its `spec` has the new number of pods.
 
-def _too_many(view: View, group: PlacementGroup) -> list[Member]:
-    """Return the pods of a group if they are more than its places."""
-    members = view.members.live((group.namespace, group.name))
-    return members if len(members) > places_by_pod_set(group).total() else []
+        Its status says before that there are fewer: at no time do the two contradict each other.
+        Return whether a write has to come before that.
+        """
+        group = self._group
+        places = places_by_pod_set(group)
+        pod_sets = tuple(
+            replace(each, count=max(each.count, places[each.name] + lacking.get(each.name, 0)))
+            for each in group.pod_sets
+        )
+        missing = sum(each.count for each in pod_sets) - places.total()
+        if pod_sets == group.pod_sets:
+            self._join_queue()
+            return False
+        if group.status.given_back < missing:
+            self._write_status(replace(group.status, given_back=missing))
+        else:
+            self._write_size(replace(group, pod_sets=pod_sets))
+        return True
 
+    def _unhealthy(self) -> list[str]:
+        """Return the hosts of the group that failed, but for those that it no longer needs."""
+        hosts, busy = self._view.placed_pods.hosts(self._key, self._group)
+        tolerations = [
+            (*each.template.spec.tolerations, *(topology.tolerations if topology else ()))
+            for each in self._group.pod_sets
+            for topology in [self._view.state.topology_of(each)]
+        ]
+        known = self._group.status.unhealthy_nodes
+        unhealthy, again = self._view.failures.failed_hosts(hosts, tolerations, busy, known)
+        self._look_again(again)
+        return unhealthy
 
-def _members_to_serve(view: View, seen: SeenGroup) -> list[Member]:
-    """Return the pods that may get places: where they are too many, not those of new owners."""
-    members = view.members.of((seen.group.namespace, seen.group.name))
-    if not seen.owners or not _too_many(view, seen.group):
-        return members
-    return [
-        each
-        for each in members
-        if view.changes.gate not in each.pod.gates
-        or any(one.uid in seen.owners for one in _owners_of(each))
-    ]
+    def _find_unbound(self) -> list[Condition]:
+        """Attempt to move pods that kube-scheduler does not bind; return conditions to report."""
+        records = self._view.members.records(self._members)
+        unbound, again = find_overdue(records, self._view.clock.now())
+        self._look_again(again)
+        if not unbound:
+            return []
+        for each in unbound:
+            pod = (self._key[0], each.pod.name)
+            if each.words != self._view.members.state(pod).problem:
+                self._problems[pod] = each.words
+                self._writes.append(Notice(pod, NOT_BOUND, each.words, pod=True))
+        first = unbound[0]
+        pods = f"{len(unbound)} of {counted(len(self._members), 'pod')} not bound"
+        text = f"{pods}: {first.pod.name}: {first.words}"
+        condition = Condition(type=NOT_BOUND, reason="Unschedulable", message=text)
+        self._attempt = Move(unbound, condition)
+        return [condition]
 
+    def _run(self, lacking: dict[str, int], conditions: list[Condition]) -> None:
+        """Report the state of a group on healthy hosts: whether all of its pods run, or did."""
+        group = self._group
+        phases = self._view.placed_pods.phases(self._key)
+        running = phases["Running"] + max(phases["Succeeded"], group.status.given_back)
+        enough = running >= sum(each.count for each in group.pod_sets)
+        status = replace(
+            group.status,
+            state="Running" if enough and not lacking else "Placed",
+            message=self._message(lacking)
+            or ("" if enough else self._unjudged())
+            or order_in(group.status.message),
+            unhealthy_nodes=[],
+            reserved=group.status.reserved if lacking else [],
+            hold=group.status.hold if lacking else None,
+            conditions=conditions,
+        )
+        if status != group.status:
+            self._otherwise.append(WriteStatus(with_status(group, status), self._seen.revision))
+            if group.status.unhealthy_nodes:
+                self._otherwise.append(Notice(self._key, "Healthy", ""))
 
-def _lost_label(view: View, group: PlacementGroup) -> str:
-    """Return which of a group's hosts have lost a label: nothing more goes there."""
-    topologies = [view.state.topology_of(each) for each in group.pod_sets]
-    levels = {level for each in topologies if each is not None for level in each.levels}
-    missing = view.failures.missing_label(hosts_of(group), levels)
-    return "" if missing is None else f"{missing[0]} has no label {missing[1]} any more"
+    def _message(self, lacking: dict[str, int]) -> str:
+        """Return the message of a placed group."""
+        if lacking:
+            return self._view.placer.message_of(self._key, self._record)
+        if many := self._too_many():
+            of = ", ".join(owner_names(many)) or self._key[1]
+            return f"it has {counted(len(many), 'pod')}, more than places: those of {of}"
+        return self._lost_label()
+
+    def _unjudged(self) -> str:
+        """Return what of the group's pods only kube-scheduler can judge, which may keep them."""
+        levels = self._view.state.levels
+        every = [(*each.pod.constraints, *each.pod.own.names(levels)) for each in self._members]
+        found = tuple(dict.fromkeys(each for one in every for each in one))
+        return describe(found) if found else ""
+
+    def _too_many(self) -> list[Member]:
+        """Return the pods of the group if they are more than its places."""
+        places = places_by_pod_set(self._group).total()
+        return self._members if len(self._members) > places else []
+
+    def _members_to_serve(self) -> list[Member]:
+        """Return the pods that may get places: where they are too many, not those of new owners."""
+        members = self._view.members.of(self._key)
+        if not self._seen.owners or not self._too_many():
+            return members
+        return [
+            each
+            for each in members
+            if not self._is_gated(each)
+            or any(one.uid in self._seen.owners for one in _owners_of(each))
+        ]
+
+    def _lost_label(self) -> str:
+        """Return which of the group's hosts have lost a label: nothing more goes there."""
+        topologies = [self._view.state.topology_of(each) for each in self._group.pod_sets]
+        levels = {level for each in topologies if each is not None for level in each.levels}
+        missing = self._view.failures.missing_label(hosts_of(self._group), levels)
+        return "" if missing is None else f"{missing[0]} has no label {missing[1]} any more"
 
 
 def _is_theirs(seen: SeenGroup, members: Collection[Member]) -> bool:

@@ -48,20 +48,33 @@ NONE: Mapping[str, int] = MappingProxyType({})
 Rank = tuple[int, bool, str, float]  # lower goes first
 
 
+def rank_of(priority: int, since: float, created: str = "", *, runs: bool = False) -> Rank:
+    """Return the rank of a group that waits *since* then.
+
+    Of equal priority those that have places and lack some (*runs*) go first, then the one that was
+    *created* first.
+    """
+    return -priority, not runs, created, since
+
+
 class QueuePlace(Struct, frozen=True):
     """A group's place in the queue."""
 
     rank: Rank
-    since: float  # from when on it waits
-    topology: str
-    holds: bool  # whatever it has waited
-    ended: int  # holds that found it no place
-    paused_until: float  # it holds no hosts before
+    topology: str = ""
+    holds: bool = False  # whatever it has waited
+    ended: int = 0  # holds that found it no place
+    paused_until: float = -inf  # it holds no hosts before
     tried: int = -1  # change number at the last attempt
     refused: bool = False
     hopeless: bool = False
     barred: bool = False  # no hosts could hold this group
     final: bool = False  # free room does not help
+
+    @property
+    def since(self) -> float:
+        """From when on the group waits."""
+        return self.rank[3]
 
 
 class Reservation(Struct, frozen=True):

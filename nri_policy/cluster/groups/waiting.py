@@ -223,7 +223,7 @@ class WaitingGroups:
                 preemption
                 or key in self._groups.holding
                 or not self.queue.was_tried(key)
-                or not self._known.hold_for(key, self._aside(key))
+                or not self._known.hold_for(key, self._aside(self.queue.rank(key)))
             ):
                 yield key
             else:
@@ -246,7 +246,7 @@ class WaitingGroups:
         Or if *more* of its pods were, or those that failed nodes had. Hosts reserved for
         groups ahead are excluded. Raises DocumentError.
         """
-        aside = self._aside(key)
+        aside = self._aside(self.queue.rank(key))
         engine = self._without(aside)
         if more or failures or group.status.assignments or _is_spread(group):
             if more:
@@ -272,7 +272,7 @@ class WaitingGroups:
 
         Users read it in the status of the group after a round.
         """
-        aside = self._aside(key)
+        aside = self._aside(self.queue.rank(key))
         known = aside, self._shape(group)
         found = self._counted.get(known)
         if found is None:
@@ -321,16 +321,15 @@ class WaitingGroups:
         final = hopeless and self._shape(group) in self._hopeless
         self.queue.note_refusal(key, hopeless=hopeless, holds=holds, final=final)
 
-    def standing(self, key: Key, group: PlacementGroup) -> str:
-        """Return what is set aside for a group of the queue, or before it; empty if nothing is."""
+    def standing(self, key: Key, group: PlacementGroup, rank: Rank) -> str:
+        """Return what is set aside for a group of this rank, or before it; empty if nothing is."""
         own = self._groups[key].reservation
         if own is not None:
             lacking = self._lacking(key, group)
-            fits = count_fitting(self._without(self._aside(key)).state, lacking, own.hosts)
+            fits = count_fitting(self._without(self._aside(rank)).state, lacking, own.hosts)
             where = place_of(group, own.hosts, self._engine)
             pods, minutes = counted(pods_of(lacking), "pod"), max(0.0, self._now - own.since) // 60
             return f"reserved: {where}, {fits} of {pods} fit now, since {minutes:.0f} min"
-        rank = self.queue.rank(key)
         return "; ".join(
             f"{counted(len(hosts), 'host')} set aside for {'/'.join(holder)}"
             for holder, other, hosts in self.reservations()
@@ -355,10 +354,10 @@ class WaitingGroups:
             for host in hosts
         }
 
-    def _aside(self, key: Key) -> frozenset[str]:
+    def _aside(self, rank: Rank) -> frozenset[str]:
+        """Return the hosts that are set aside for groups before this rank."""
         if not self._groups.holding:
             return frozenset()
-        rank = self.queue.rank(key)
         return _all_of(tuple([hosts for _, other, hosts in self.reservations() if other < rank]))
 
     def _without(self, hosts: frozenset[str]) -> Engine:

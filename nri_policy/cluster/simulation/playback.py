@@ -18,6 +18,7 @@ from msgspec import Struct
 
 from nri_policy.cluster.engine.engine import Engine
 from nri_policy.cluster.engine.preemption import victims
+from nri_policy.cluster.groups.record import QueuePlace, rank_of
 from nri_policy.cluster.groups.table import GroupTable
 from nri_policy.cluster.groups.waiting import WaitingGroups, topology_name
 from nri_policy.cluster.objects.assignment import (
@@ -221,13 +222,11 @@ class Simulation:
     def _queue_up(self, key: Key) -> None:
         group = self._groups[key]
         self._number += 1
-        age = f"{self._number:012}"
         runs = bool(group.status.assignments)
+        rank = rank_of(group.priority, self._now, f"{self._number:012}", runs=runs)
         if runs:
             self._look_at(self._now + self._engine.state.settings.groups.timeout)
-        self._waiting.queue.put(
-            key, group.priority, self._now, age, topology=topology_name(group), runs=runs
-        )
+        self._waiting.queue.put(key, QueuePlace(rank, topology_name(group)))
 
     def _look_at(self, at: float, ending: Key | None = None) -> None:
         """Have something happen then; a group may be *ending*."""
@@ -420,7 +419,8 @@ class Simulation:
     def _say(self, key: Key, problem: str) -> None:
         """Have a group that lacks pods say where it stands, and why it cannot get them."""
         group = self._groups[key]
-        message = _joined(self._waiting.standing(key, group), problem)
+        standing = self._waiting.standing(key, group, self._waiting.queue.rank(key))
+        message = _joined(standing, problem)
         reserved = [*self._waiting.reserved(key)]
         self._set(key, msgspec.structs.replace(group.status, message=message, reserved=reserved))
 
@@ -456,7 +456,9 @@ class Simulation:
         if not self._groups[key].status.message:  # for the first time
             left = self._engine.state.settings.groups.timeout - queue.seconds_waited(key, self._now)
             self._look_at(self._now + max(0.0, left))
-        standing = "" if hopeless else self._waiting.standing(key, self._groups[key])
+        standing = ""
+        if not hopeless:
+            standing = self._waiting.standing(key, self._groups[key], queue.rank(key))
         message = _joined(standing, found.message)
         self._set(key, GroupStatus(state=found.state, message=message, reserved=[*reserved]))
 
@@ -497,7 +499,9 @@ class Simulation:
         if key not in self._waiting.queue or status.assignments:
             return status.message
         asked = msgspec.structs.replace(group, status=GroupStatus())
-        standing = self._waiting.standing(key, asked) if status.state == "Waiting" else ""
+        standing = ""
+        if status.state == "Waiting":
+            standing = self._waiting.standing(key, asked, self._waiting.queue.rank(key))
         found = self._waiting.count_by_zones(key, asked)
         return _joined(standing, self._waiting.refusal(asked, found).message)
 

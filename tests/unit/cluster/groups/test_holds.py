@@ -8,6 +8,7 @@ import pytest
 from msgspec.structs import replace
 
 from nri_policy.cluster.groups.queue import MAX_PAUSE, PAUSE
+from nri_policy.cluster.groups.record import QueuePlace, rank_of
 from nri_policy.cluster.objects.pod import read_pod
 from nri_policy.cluster.requests.group import PlacementGroup, read_group
 from tests.unit.cluster import written as objects
@@ -41,7 +42,7 @@ def lack(racks: Racks, placed: PlacementGroup, *failed: str) -> None:
     degraded = replace(placed.status, state="Degraded", unhealthy_nodes=[*failed])
     racks.groups[key] = changed = replace(placed, status=degraded)
     racks.engine.state.set_group(changed)
-    racks.waiting.queue.put(key, placed.priority, 0.0, runs=True)
+    racks.waiting.queue.put(key, QueuePlace(rank_of(placed.priority, 0.0, runs=True)))
 
 
 # what stays
@@ -154,7 +155,7 @@ def test_a_group_that_has_lost_a_host_holds_before_those_that_wait() -> None:
     racks.step(TIMEOUT)
     assert racks.reserved("train") == (others[0],), "the freest host, and no more than it needs"
     assert racks.reserved("gang") == ()
-    text = racks.waiting.standing(("default", "train"), racks.groups["default", "train"])
+    text = racks.standing("train")
     assert text == "reserved: 1 host, 0 of 1 pod fit now, since 0 min"
     racks.wait("small", rack(1, cpu=3), since=TIMEOUT)
     assert racks.step(TIMEOUT + 1) == {}
@@ -173,7 +174,7 @@ def test_a_group_that_runs_holds_in_the_domain_that_it_has_to_stay_in() -> None:
         racks.run(f"p-{other}", other, 1)
     grown = replace(train, pod_sets=(replace(train.pod_sets[0], count=6),))
     racks.groups["default", "train"] = grown
-    racks.waiting.queue.put(("default", "train"), 0, 0.0, runs=True)
+    racks.waiting.queue.put(("default", "train"), QueuePlace(rank_of(0, 0.0, runs=True)))
     for now in (0.0, TIMEOUT):
         racks.waiting.hold(now, racks.groups.__getitem__)
         assert not racks.waiting.place(("default", "train"), grown, more={"main": 2}).assignments

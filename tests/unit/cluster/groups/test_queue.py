@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from nri_policy.cluster.groups.queue import Queue
+from nri_policy.cluster.groups.record import QueuePlace, rank_of
 from nri_policy.cluster.groups.table import GroupTable
 from nri_policy.cluster.objects.metadata import Key
 
@@ -27,7 +28,7 @@ def tried(queue: Queue, fits: str = "", hopeless: str = "") -> str:
 def queue_of(*groups: tuple[Key, int, float]) -> Queue:
     queue = Queue(GroupTable())
     for key, priority, since in groups:
-        queue.put(key, priority, since)
+        queue.put(key, QueuePlace(rank_of(priority, since)))
     return queue
 
 
@@ -52,7 +53,7 @@ def test_a_group_is_tried_again_only_after_a_change() -> None:
     queue = queue_of((A, 0, 0.0), (B, 0, 1.0))
     assert tried(queue) == "ab"
     assert tried(queue) == ""
-    queue.put(C, 0, 3.0)
+    queue.put(C, QueuePlace(rank_of(0, 3.0)))
     assert tried(queue) == "c"
     queue.note_change()
     assert tried(queue, fits="b") == "abc"
@@ -93,7 +94,7 @@ def test_a_holder_holds_nobody_up() -> None:
 def test_each_topology_has_a_holder_of_its_own() -> None:
     queue = Queue(GroupTable())
     for key, topology in ((A, ""), (B, ""), (C, "other")):
-        queue.put(key, 0, 0.0, key[1], topology=topology)
+        queue.put(key, QueuePlace(rank_of(0, 0.0, key[1]), topology))
     tried(queue)
     assert queue.holders(TIMEOUT, TIMEOUT) == [A, C]
 
@@ -126,7 +127,7 @@ def test_one_for_which_others_leave_is_a_holder_at_once() -> None:
 
 def test_one_with_hosts_of_another_leader_is_a_holder_before_it_is_tried() -> None:
     queue = Queue(GroupTable())
-    queue.put(A, 0, 0.0, holds=True)
+    queue.put(A, QueuePlace(rank_of(0, 0.0), holds=True))
     assert queue.holders(0.0, TIMEOUT) == [A]
 
 

@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from nri_policy.cluster.engine.engine import Engine
+from nri_policy.cluster.groups.record import QueuePlace, rank_of
 from nri_policy.cluster.groups.table import GroupTable
 from nri_policy.cluster.groups.waiting import WaitingGroups
 from nri_policy.cluster.numa.extender import Verbs
@@ -49,7 +50,8 @@ class Racks:
     def wait(self, name: str, *pod_sets: Object, priority: int = 0, since: float = 0.0) -> None:
         made = read_group(group(*pod_sets, name=name, priority=priority))
         self.groups["default", name] = made
-        self.waiting.queue.put(("default", name), priority, since, f"{since:05}")
+        rank = rank_of(priority, since, f"{since:05}")
+        self.waiting.queue.put(("default", name), QueuePlace(rank))
 
     def run(self, name: str, host: str, cpu: int) -> None:
         item = objects.pod(name, host, cpu=cpu)
@@ -88,6 +90,10 @@ class Racks:
     def reserved(self, name: str) -> tuple[str, ...]:
         return self.waiting.reserved(("default", name))
 
+    def standing(self, name: str) -> str:
+        key = ("default", name)
+        return self.waiting.standing(key, self.groups[key], self.waiting.queue.rank(key))
+
 
 def rack(count: int, **own: Any) -> Object:
     return pod_set(count, {"required": RACK}, **own)
@@ -109,10 +115,10 @@ def test_after_the_timeout_a_group_has_the_rack_where_most_of_it_fits() -> None:
     assert racks.reserved("gang") == ()
     racks.step(TIMEOUT)
     assert racks.reserved("gang") == ("h2", "h3")
-    text = racks.waiting.standing(("default", "gang"), racks.groups["default", "gang"])
+    text = racks.standing("gang")
     assert text == "reserved: rack r1, 3 of 8 pods fit now, since 0 min"
     racks.waiting.hold(TIMEOUT + 299, racks.groups.__getitem__)
-    text = racks.waiting.standing(("default", "gang"), racks.groups["default", "gang"])
+    text = racks.standing("gang")
     assert text == "reserved: rack r1, 3 of 8 pods fit now, since 4 min"
 
 
@@ -122,7 +128,7 @@ def test_others_go_elsewhere_and_wait_where_there_is_nothing_else() -> None:
     assert racks.step(TIMEOUT) == {"small": ["h0", "h1"]}
     racks.wait("next", rack(3), since=2.0)
     assert racks.step(TIMEOUT + 1) == {}
-    text = racks.waiting.standing(("default", "next"), racks.groups["default", "next"])
+    text = racks.standing("next")
     assert text == "2 hosts set aside for default/gang"
 
 
@@ -240,7 +246,8 @@ def test_what_is_stored_counts_for_another_leader() -> None:
         other.run(f"p{at}", f"h{at}", 3)
     other.groups |= racks.groups
     other.waiting.restore(("default", "gang"), racks.reserved("gang"), 0.0)
-    other.waiting.queue.put(("default", "gang"), 0, 5.0, "00000.0", holds=True)
+    place = QueuePlace(rank_of(0, 5.0, "00000.0"), holds=True)
+    other.waiting.queue.put(("default", "gang"), place)
     other.wait("small", rack(1), since=6.0)
     other.step(7.0)
     assert other.reserved("gang") == ("h2", "h3")
