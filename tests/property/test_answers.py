@@ -23,7 +23,7 @@ from nri_policy.cluster.planning.group_answers import explain_group, try_groups
 from nri_policy.cluster.planning.moves import plan_moves
 from nri_policy.cluster.planning.preview import TriedGroup
 from nri_policy.cluster.requests.group import read_group, write_status
-from nri_policy.cluster.requests.request import units
+from nri_policy.cluster.requests.request import units_of
 from nri_policy.cluster.service.queries import answer_explain, answer_place
 from nri_policy.cluster.snapshot import ClusterSnapshot, read_snapshot
 from nri_policy.foundation.clock import Clock
@@ -297,7 +297,7 @@ def test_a_group_that_may_be_anywhere_waits_only_if_hosts_take_too_few_of_its_po
     by_totals = Engine(here.using, engine.state.view)
     for pod in here.snapshot.pods:
         by_totals.state.set_pod(pod)
-    room = UnitCapacity(by_totals.state, units(read_group(asked))[0])
+    room = UnitCapacity(by_totals.state, units_of(read_group(asked))[0])
     request = zones.fits.request(read_pod({"metadata": {"name": "p"}, "spec": one}, ""))
     total = 0
     for name in engine.state.nodes:

@@ -18,7 +18,7 @@ from nri_policy.cluster.objects.node import HOSTNAME, ClusterNode, Taint
 from nri_policy.cluster.objects.pod import Container, Pod, PodSpec, Template
 from nri_policy.cluster.objects.settings import ClusterSettings, Topology
 from nri_policy.cluster.requests.group import PlacementGroup, PlacementRequest, PodSet, Slice
-from nri_policy.cluster.requests.request import Unplaceable, units
+from nri_policy.cluster.requests.request import Unplaceable, units_of
 from nri_policy.cluster.view import Cluster
 from nri_policy.cluster.zones.zone import NodeZones, Zone
 from nri_policy.foundation.clock import Clock
@@ -186,7 +186,7 @@ def test_what_a_domain_has_free_is_what_its_hosts_have(seed: int) -> None:
         events.step()
         for group in groups():
             try:
-                found = UnitCapacity(events.engine.state, *units(group))
+                found = UnitCapacity(events.engine.state, *units_of(group))
             except Unplaceable:
                 continue
             tree = found.tree

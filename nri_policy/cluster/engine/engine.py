@@ -25,7 +25,7 @@ from nri_policy.cluster.engine.state.host_limits import Limits, MakeLimits, NoLi
 from nri_policy.cluster.engine.unit_placement import UnitPlacement, tree_of
 from nri_policy.cluster.objects.settings import ClusterSettings
 from nri_policy.cluster.requests.group import GroupStatus, PlacementGroup, Together, is_lasting
-from nri_policy.cluster.requests.request import Unit, exclusive_of, units
+from nri_policy.cluster.requests.request import Unit, exclusive_of, units_of
 from nri_policy.cluster.view import ClusterView
 
 _BY_ZONES = "nodes that align pods to one NUMA node count by their zones"
@@ -99,7 +99,7 @@ class Engine:
     def _limits_of(self, group: PlacementGroup, most: Limits) -> Limits:
         """Return how many new pods of a group hosts take, and *most* allows."""
         limits: OwnLimits = {}
-        for unit in units(group):
+        for unit in units_of(group):
             limits |= self.state.limits.of(unit)
         for name, nodes in most.items():
             own = limits.setdefault(name, {})
@@ -165,7 +165,7 @@ class Engine:
         domains.
         """
         found: set[str] = {*self.taken_from(group, lasting=True)}
-        for unit in units(group):
+        for unit in units_of(group):
             if spreading_of(unit) is not None:
                 tree = tree_of(self.state, unit)
                 out = crowded_domains(
@@ -181,7 +181,7 @@ class Engine:
         whose pods never end by themselves.
         """
         level = exclusive_of(group.pod_sets)
-        steps = [] if level is None else [unit for unit in units(group) if unit.workers.count]
+        steps = [] if level is None else [unit for unit in units_of(group) if unit.workers.count]
         if level is None or not steps:
             return frozenset()
         trees = [tree_of(self.state, unit) for unit in steps]

@@ -34,9 +34,9 @@ from nri_policy.cluster.requests.request import (
     Unplaceable,
     exclusive_of,
     is_spread,
-    preferring,
+    prefer_level,
     together_of,
-    units,
+    units_of,
 )
 from nri_policy.foundation.wording import some
 from nri_policy.native._counts import have_left
@@ -56,7 +56,7 @@ class GroupPlacement(Struct, frozen=True):
 
     def place(self) -> GroupStatus:
         """Return the status that the group would have. Raises DocumentError."""
-        steps = [unit for unit in units(self.group) if unit.workers.count]
+        steps = [unit for unit in units_of(self.group) if unit.workers.count]
         together, exclusive = together_of(self.group), exclusive_of(self.group.pod_sets)
         if steps and (together is not None or exclusive is not None):
             found = None
@@ -137,7 +137,7 @@ class GroupPlacement(Struct, frozen=True):
         A unit that names no level itself prefers one domain.
         """
         name = tree_of(self.state, steps[0]).shape.levels[level]
-        return self._strictest_first([preferring(unit, name) for unit in steps])
+        return self._strictest_first([prefer_level(unit, name) for unit in steps])
 
     def _place_in_one(
         self, trial: UnitPlacement, steps: Sequence[Unit], domains: Iterable[Path]

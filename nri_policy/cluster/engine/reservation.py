@@ -43,7 +43,7 @@ from nri_policy.cluster.requests.request import (
     Unplaceable,
     exclusive_of,
     together_of,
-    units,
+    units_of,
 )
 from nri_policy.foundation.wording import counted
 
@@ -126,7 +126,7 @@ class Reservations:
 
     def _short_hosts(self, group: PlacementGroup) -> str:
         """Return what all hosts lack for a pod that an empty one would hold; nothing if none do."""
-        for unit in units(group):
+        for unit in units_of(group):
             emptied, empty = (
                 UnitCapacity(self._emptied_for(group).engine.state, unit),
                 UnitCapacity(self._empty.state, unit),
@@ -154,7 +154,7 @@ class Reservations:
     ) -> tuple[str, ...] | None:
         chosen: list[str] = []
         pod_sets: list[str] = []
-        for unit in units(group):
+        for unit in units_of(group):
             if not unit.workers.count:
                 continue
             pod_sets += [each.name for each in unit.pod_sets]
@@ -201,7 +201,7 @@ class Reservations:
     ) -> tuple[str, ...] | None:
         """Return the hosts for the pods that a group with places lacks."""
         failed = {*group.status.unhealthy_nodes}
-        lacking = [unit for unit in units(lacking_pods(group, more)) if unit.workers.count]
+        lacking = [unit for unit in units_of(lacking_pods(group, more)) if unit.workers.count]
         if not lacking:
             return ()
         rooms = [UnitCapacity(self._engine.state, unit) for unit in lacking]

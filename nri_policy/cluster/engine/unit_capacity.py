@@ -16,11 +16,11 @@ from nri_policy.cluster.requests.group import PlacementGroup
 from nri_policy.cluster.requests.request import (
     Unit,
     Unplaceable,
-    asks,
-    implied,
     is_spread,
-    plan,
-    units,
+    make_plan,
+    requests_nothing,
+    requests_topology,
+    units_of,
 )
 from nri_policy.native._counts import Counts
 from nri_policy.native._domains import Vector
@@ -30,9 +30,11 @@ class UnitCapacity:
     """How much of a pod set fits into each domain and on each host."""
 
     def __init__(self, state: ClusterState, unit: Unit) -> None:
-        nothing = implied(unit) or (is_spread(unit.workers) and not asks(unit.workers.request))
+        nothing = requests_nothing(unit) or (
+            is_spread(unit.workers) and not requests_topology(unit.workers.request)
+        )
         self.tree: Tree = tree_of(state, unit)
-        self.plan = plan(
+        self.plan = make_plan(
             unit, implied=nothing, levels=self.tree.shape.levels, settings=state.settings
         )
         self.unit = unit
@@ -86,7 +88,7 @@ class UnitCapacity:
 def count_fitting(state: ClusterState, group: PlacementGroup, hosts: Collection[str]) -> int:
     """Return how many pods of *group* fit on *hosts* now, each pod set by itself."""
     total = 0
-    for unit in units(group):
+    for unit in units_of(group):
         if unit.workers.count:
             now = UnitCapacity(state, unit)
             fits = sum(now.pods(node) for node in hosts)

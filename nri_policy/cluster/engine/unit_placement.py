@@ -53,12 +53,12 @@ from nri_policy.cluster.requests.group import (
 from nri_policy.cluster.requests.request import (
     Unit,
     Unplaceable,
-    asks,
-    implied,
     is_spread,
+    make_plan,
     named_levels,
-    plan,
-    requested,
+    requests_nothing,
+    requests_topology,
+    resolve_requests,
     spread_labels,
 )
 from nri_policy.cluster.requests.spread_preferences import read_preferences
@@ -91,9 +91,10 @@ class UnitPlacement(Struct, frozen=True):
         """Return how many of a unit fit where, beside what new assignments have *taken*."""
         state = self.state
         tree = tree_of(state, unit)
-        wanted = plan(
+        wanted = make_plan(
             unit,
-            implied=implied(unit) or not (unit.leader or asks(unit.workers.request)),
+            implied=requests_nothing(unit)
+            or not (unit.leader or requests_topology(unit.workers.request)),
             levels=tree.shape.levels,
             settings=state.settings,
             inside=max(0, len(self.within) - 1),
@@ -160,7 +161,7 @@ class UnitPlacement(Struct, frozen=True):
             self.state.settings,
             held=held,
             limits=self.limits,
-            implied=implied(unit),
+            implied=requests_nothing(unit),
             within=self.within,
         )
         if not is_spread(unit.workers):
@@ -169,7 +170,7 @@ class UnitPlacement(Struct, frozen=True):
                 placed = by_node([packed[unit.workers.name]], self.state.view)
                 self._check_balance(unit.workers, placed, self._nodes_within(tree))
             return packed
-        chosen = domain_of(tree, find()) if asks(request) else None
+        chosen = domain_of(tree, find()) if requests_topology(request) else None
         out: dict[str, Assignment] = {}
         if unit.leader is not None and chosen is not None:
             out[unit.leader.name] = assignment(tree, unit.leader.name, [(chosen.leader, 1)])
@@ -214,7 +215,7 @@ class UnitPlacement(Struct, frozen=True):
             unit,
             status,
             self.state.settings,
-            implied=implied(unit),
+            implied=requests_nothing(unit),
             paths=paths,
             more=more,
             limits=self.limits,
@@ -232,7 +233,7 @@ class UnitPlacement(Struct, frozen=True):
         """Return, by pod set, the new pods for each node, and how many find no place."""
         own = self.placed
         found: dict[str, tuple[dict[str, int], int]] = {}
-        pod_sets = requested(self.group)
+        pod_sets = resolve_requests(self.group)
         trial = replace(self, state=self.state.fork()) if len(pod_sets) > 1 else self
         for number, pod_set in enumerate(pod_sets):
             path = f"spec.podSets[{number}].request"

@@ -17,7 +17,7 @@ from nri_policy.cluster.objects.metadata import Key
 from nri_policy.cluster.objects.pod import Pod, PodSpec, template_of
 from nri_policy.cluster.requests.annotations import is_together, read_together, request_of
 from nri_policy.cluster.requests.group import PlacementGroup, PlacementRequest, PodSet, Together
-from nri_policy.cluster.requests.request import only_together
+from nri_policy.cluster.requests.request import require_one_together
 from nri_policy.cluster.workloads.membership import Membership
 from nri_policy.foundation.wording import counted, quoted
 
@@ -88,7 +88,7 @@ def _together(members: Iterable[Member]) -> Together | None:
         if is_together(each.pod):
             path = f"pod {each.pod.name}, metadata"
             found[path] = read_together(each.pod.annotations, each.pod.labels, path)
-    return only_together(found) if found else None
+    return require_one_together(found) if found else None
 
 
 def check_members(

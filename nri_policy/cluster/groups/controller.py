@@ -57,7 +57,7 @@ from nri_policy.cluster.requests.group import (
     GroupStatus,
     PlacementGroup,
     PodSet,
-    disagreement,
+    find_disagreement,
 )
 from nri_policy.cluster.view import ClusterView
 from nri_policy.cluster.workloads.kueue import GROUP_PREFIX
@@ -211,7 +211,7 @@ class Controller:
         A status that does not fit the group itself is not believed.
         """
         key = (group.namespace, group.name)
-        lie = disagreement(group)
+        lie = find_disagreement(group)
         if lie:
             self._notices.append(Notice(key, "Malformed", lie))
             group = with_status(group, GroupStatus(message=lie))

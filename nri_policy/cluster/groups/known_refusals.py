@@ -17,7 +17,7 @@ from nri_policy.cluster.engine.unit_placement import tree_of
 from nri_policy.cluster.objects.metadata import Key
 from nri_policy.cluster.objects.settings import ZONE_LEVEL
 from nri_policy.cluster.requests.group import PlacementGroup
-from nri_policy.cluster.requests.request import Unit, exclusive_of, together_of, units
+from nri_policy.cluster.requests.request import Unit, exclusive_of, together_of, units_of
 
 MAX_KNOWN = 10_000  # groups and requests; then all are tried again
 
@@ -79,7 +79,7 @@ class KnownRefusals:
         """Return what is placed of a group whose places depend on free amounts alone."""
         if exclusive_of(group.pod_sets) is not None or together_of(group) is not None:
             return None
-        found = [unit for unit in units(group) if unit.workers.count]
+        found = [unit for unit in units_of(group) if unit.workers.count]
         if len(found) != 1 or found[0].leader is not None or self._state.running_of(key):
             return None
         request = found[0].workers.request

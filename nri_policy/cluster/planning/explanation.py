@@ -35,13 +35,13 @@ from nri_policy.cluster.requests.request import (
     PlacementPlan,
     Unit,
     Unplaceable,
-    asks,
     exclusive_of,
-    implied,
     is_spread,
-    plan,
+    make_plan,
+    requests_nothing,
+    requests_topology,
     together_of,
-    units,
+    units_of,
 )
 from nri_policy.native._counts import Counts
 
@@ -121,7 +121,7 @@ def _explain(
     stands: QueuePosition | None,
     pods: Iterable[Pod],
 ) -> GroupExplanation:
-    steps = [unit for unit in units(group) if unit.workers.count]
+    steps = [unit for unit in units_of(group) if unit.workers.count]
     found = {unit.workers.name: _pod_set(engine, unit) for unit in steps}
     pod_sets = [
         each
@@ -163,7 +163,7 @@ def is_malformed(engine: Engine, group: PlacementGroup) -> bool:
     """
     trees, together, exclusive = [], together_of(group), exclusive_of(group.pod_sets)
     try:
-        for unit in units(group):
+        for unit in units_of(group):
             tree, _ = _planned(engine, unit)
             crowded_domains(group, unit, tree, (), engine.state.view)
             trees.append(tree)
@@ -178,10 +178,12 @@ def is_malformed(engine: Engine, group: PlacementGroup) -> bool:
 
 def _planned(engine: Engine, unit: Unit) -> tuple[Tree, PlacementPlan]:
     """Return on which tree *unit* is placed, and what it asks for there; raises Unplaceable."""
-    only_spread = is_spread(unit.workers) and not asks(unit.workers.request)  # anywhere
+    anywhere = is_spread(unit.workers) and not requests_topology(unit.workers.request)
     tree = tree_of(engine.state, unit)
-    nothing = implied(unit) or only_spread
-    wanted = plan(unit, implied=nothing, levels=tree.shape.levels, settings=engine.state.settings)
+    nothing = requests_nothing(unit) or anywhere
+    wanted = make_plan(
+        unit, implied=nothing, levels=tree.shape.levels, settings=engine.state.settings
+    )
     return tree, wanted
 
 

@@ -19,7 +19,7 @@ from nri_policy.cluster.planning.explanation import GroupExplanation, explain, i
 from nri_policy.cluster.planning.preview import TriedGroup, record_placed, tree_of_hosts
 from nri_policy.cluster.planning.queue_position import find_position, without_reserved
 from nri_policy.cluster.requests.group import GroupStatus, PlacementGroup, PodSet
-from nri_policy.cluster.requests.request import named_levels, requested, spread_labels
+from nri_policy.cluster.requests.request import named_levels, resolve_requests, spread_labels
 from nri_policy.cluster.requests.spread_preferences import read_preferences
 from nri_policy.foundation.wording import counted, did_you_mean, quoted
 
@@ -124,7 +124,7 @@ def notes_of(engine: Engine, group: PlacementGroup) -> Iterator[str]:
             f"{group.namespace}/{group.name}: its PriorityClass {quoted(group.unknown_class)} is"
             " not known, so priority 0 counts"
         )
-    for each in requested(group):
+    for each in resolve_requests(group):
         name = f"{group.namespace}/{group.name}, pod set {each.name}"
         template = each.template
         judged = [*template.constraints, *template.own.names(engine.state.levels)]
@@ -153,7 +153,7 @@ def _left_out(engine: Engine, group: PlacementGroup, *, live: bool) -> list[str]
     lacking = {each: f"no label {each}" for each in topology.levels}
     lacking = {each: reason for each, reason in lacking.items() if reason in reasons}
     others = [each for each in topology.levels if each not in lacking]
-    named = {level for each in requested(group) for level in named_levels(each.request)}
+    named = {level for each in resolve_requests(group) for level in named_levels(each.request)}
     is_first = topology.name == engine.state.settings.topologies[0].name  # which --levels is about
     offer = ""
     if others and named.isdisjoint(lacking) and (live or is_first):

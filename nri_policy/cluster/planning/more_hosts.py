@@ -22,7 +22,7 @@ from nri_policy.cluster.offline import engine_of
 from nri_policy.cluster.planning.changes import COMES_BACK, SuggestedChange
 from nri_policy.cluster.planning.queue_position import find_position, without_reserved
 from nri_policy.cluster.requests.group import PlacementGroup
-from nri_policy.cluster.requests.request import Unplaceable, units
+from nri_policy.cluster.requests.request import Unplaceable, units_of
 from nri_policy.cluster.snapshot import ClusterSnapshot
 
 MAX_HOSTS = 256  # of a kind
@@ -71,7 +71,7 @@ def _fewest(fits: Callable[[int], bool], most: int) -> int:
 def _models(engine: Engine, group: PlacementGroup) -> list[str]:
     """Return hosts of different kinds, or in different domains, those with most room first."""
     found: dict[Hashable, tuple[int, str]] = {}
-    for unit in units(group):
+    for unit in units_of(group):
         with suppress(Unplaceable):
             rooms = UnitCapacity(engine.state, unit)
             level = min(rooms.plan.level, rooms.host_level)

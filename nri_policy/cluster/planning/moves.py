@@ -39,7 +39,7 @@ from nri_policy.cluster.planning.group_answers import notes_of, notes_of_zones
 from nri_policy.cluster.planning.queue_position import find_position
 from nri_policy.cluster.requests.annotations import is_movable
 from nri_policy.cluster.requests.group import GroupStatus, PlacementGroup, PodSet
-from nri_policy.cluster.requests.request import Unit, Unplaceable, units
+from nri_policy.cluster.requests.request import Unit, Unplaceable, units_of
 from nri_policy.cluster.snapshot import ClusterSnapshot
 from nri_policy.cluster.zones.numa_node import aligns_pods
 
@@ -154,7 +154,7 @@ class _Search:
         self._group = group
         self._snapshot = snapshot
         self._most = most
-        self._units = [unit for unit in units(group) if unit.workers.count]
+        self._units = [unit for unit in units_of(group) if unit.workers.count]
         self._asked = Counter[str]()  # of each resource, what the pod that needs most of it does
         for unit in self._units:
             self._asked |= Counter(engine.state.kind_of(unit.workers))

@@ -164,7 +164,7 @@ def read_together(annotations: Mapping[str, str], labels: Mapping[str, str], pat
     return Together(required=required, preferred=preferred)
 
 
-def exclusive_level(annotations: Mapping[str, str]) -> str | None:
+def read_exclusive_level(annotations: Mapping[str, str]) -> str | None:
     """Return the level of which annotations give a group a domain to itself, None without one."""
     return next((annotations[key] for key in _EXCLUSIVE if annotations.get(key)), None)
 

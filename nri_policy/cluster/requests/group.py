@@ -258,7 +258,7 @@ def places_by_pod_set(group: PlacementGroup) -> Counter[str]:
     )
 
 
-def disagreement(group: PlacementGroup) -> str:
+def find_disagreement(group: PlacementGroup) -> str:
     """Return how assignments contradict the pod sets of a group; empty if they match.
 
     No more places are missing than the status says.

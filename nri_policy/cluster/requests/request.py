@@ -22,8 +22,8 @@ from nri_policy.cluster.objects.node import HOSTNAME
 from nri_policy.cluster.objects.settings import ClusterSettings
 from nri_policy.cluster.requests.annotations import (
     MAX_LAYERS,
-    exclusive_level,
     is_together,
+    read_exclusive_level,
     read_together,
     request_of,
     with_constraints,
@@ -93,14 +93,14 @@ class PlacementPlan(Struct, frozen=True, kw_only=True):
     apart: int = -1  # level of which each domain takes one pod
 
 
-def asks(request: PlacementRequest | None) -> bool:
+def requests_topology(request: PlacementRequest | None) -> bool:
     """Return whether a request names where its pods are to go."""
     return request is not None and bool(
         request.required or request.preferred or request.unconstrained or request.slices
     )
 
 
-def preferring(unit: Unit, level: str) -> Unit:
+def prefer_level(unit: Unit, level: str) -> Unit:
     """Return *unit*, with its pods in one domain of *level* if they can be and name no other."""
     request = unit.workers.request or PlacementRequest()
     if request.required or request.preferred or request.slices or is_spread(unit.workers):
@@ -138,7 +138,7 @@ def _coarseness(label: str) -> int:
     return _COARSE.index(label) if label in _COARSE else len(_COARSE) + (label == HOSTNAME)
 
 
-def requested(group: PlacementGroup) -> list[PodSet]:
+def resolve_requests(group: PlacementGroup) -> list[PodSet]:
     """Return the pod sets, each with the request that its template makes, if any.
 
     Raises DocumentError for requests that break a rule.
@@ -160,7 +160,7 @@ def requested(group: PlacementGroup) -> list[PodSet]:
     return found
 
 
-def units(group: PlacementGroup) -> Sequence[Unit]:
+def units_of(group: PlacementGroup) -> Sequence[Unit]:
     """Return the pod sets of *group* in the order in which they are placed.
 
     Raises DocumentError for requests that break a rule.
@@ -177,7 +177,7 @@ def units(group: PlacementGroup) -> Sequence[Unit]:
 
 def _find_units(group: PlacementGroup) -> Sequence[Unit]:
     found: dict[str, list[PodSet]] = {}
-    for number, pod_set in enumerate(requested(group)):
+    for number, pod_set in enumerate(resolve_requests(group)):
         name = pod_set.request.leader_group if pod_set.request else None
         found.setdefault(f"group {name}" if name else f"set {number}", []).append(pod_set)
     out = []
@@ -213,7 +213,7 @@ def together_of(group: PlacementGroup) -> Together | None:
         if is_together(template):
             path = f"spec.podSets[{number}].template.metadata"
             found[path] = read_together(template.annotations, template.labels, path)
-    return only_together(found)
+    return require_one_together(found)
 
 
 def exclusive_of(pod_sets: Iterable[PodSet]) -> str | None:
@@ -225,12 +225,12 @@ def exclusive_of(pod_sets: Iterable[PodSet]) -> str | None:
         request = each.request
         if request is not None and request.exclusive:
             return request.exclusive
-        if request is None and (level := exclusive_level(each.template.annotations)):
+        if request is None and (level := read_exclusive_level(each.template.annotations)):
             return level
     return None
 
 
-def only_together(found: Mapping[str, Together]) -> Together:
+def require_one_together(found: Mapping[str, Together]) -> Together:
     """Return the only one that is *found* at some places; raises DocumentError for two."""
     place, first = next(iter(found.items()))
     for path, each in found.items():
@@ -318,7 +318,7 @@ def check_count(pod_set: PodSet, path: str) -> None:
         )
 
 
-def plan(
+def make_plan(
     unit: Unit,
     *,
     implied: bool,
@@ -378,7 +378,7 @@ def _inside(request: PlacementRequest, coarser: Sequence[str]) -> PlacementReque
     if slices == request.slices:
         return request
     finer = msgspec.structs.replace(request, slices=slices)
-    return finer if asks(finer) else msgspec.structs.replace(finer, unconstrained=True)
+    return finer if requests_topology(finer) else msgspec.structs.replace(finer, unconstrained=True)
 
 
 def _level_without_a_name(
@@ -386,7 +386,7 @@ def _level_without_a_name(
 ) -> str:
     if request.slices:
         return levels[0]
-    mate = unit.leader is not None and asks(unit.leader.request)
+    mate = unit.leader is not None and requests_topology(unit.leader.request)
     if request.unconstrained or (implied and not mate):
         return levels[-1]
     raise Unplaceable(NO_LEVEL)
@@ -441,6 +441,6 @@ def _check_leader_group(name: str, members: Sequence[PodSet]) -> None:
         )
 
 
-def implied(unit: Unit) -> bool:
+def requests_nothing(unit: Unit) -> bool:
     """Return whether a pod set asks for nothing, nor does its mate in a leader group."""
-    return not any(asks(each.request) or is_spread(each) for each in unit.pod_sets)
+    return not any(requests_topology(each.request) or is_spread(each) for each in unit.pod_sets)

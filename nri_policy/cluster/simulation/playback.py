@@ -39,7 +39,7 @@ from nri_policy.cluster.requests.group import (
     hosts_of,
     places_by_pod_set,
 )
-from nri_policy.cluster.requests.request import units
+from nri_policy.cluster.requests.request import units_of
 from nri_policy.cluster.simulation.figures import Figures, Recorder, amounts_of
 from nri_policy.cluster.simulation.steps import Expected, SimulationStep
 from nri_policy.cluster.simulation.synthetic_jobs import SyntheticJob
@@ -288,7 +288,7 @@ class Simulation:
             for each in group.pod_sets
         )
         scaled = msgspec.structs.replace(group, pod_sets=pod_sets)
-        units(scaled)  # refuses pods that fill no whole slices
+        units_of(scaled)  # refuses pods that fill no whole slices
         self._groups[key] = scaled
         if not group.status.assignments:
             self._waiting.queue.note_edit(key)

@@ -46,7 +46,7 @@ from nri_policy.cluster.requests.annotations import (
     request_of,
 )
 from nri_policy.cluster.requests.group import PlacementGroup, PodSet, read_group
-from nri_policy.cluster.requests.request import units
+from nri_policy.cluster.requests.request import units_of
 from nri_policy.cluster.workloads.job_sets import MAIN, read_job_set, read_leader_workers
 from nri_policy.cluster.workloads.membership import (
     JOBSET,
@@ -162,7 +162,7 @@ def _add_groups(
     keys = []
     for group in _groups_of(value, runtimes, path):
         try:
-            units(group)
+            units_of(group)
         except DocumentError as error:
             if value.get("kind") == placement.KIND:
                 raise error.below(path) from None

@@ -20,7 +20,7 @@ from nri_policy.cluster.engine.state.usage import nodes_named
 from nri_policy.cluster.objects.assignment import Assignment
 from nri_policy.cluster.objects.label_selector import selects
 from nri_policy.cluster.requests.group import PlacementGroup
-from nri_policy.cluster.requests.request import Unit, Unplaceable, units
+from nri_policy.cluster.requests.request import Unit, Unplaceable, units_of
 from nri_policy.cluster.requests.topology_spreading import TopologySpreading, selector_of
 from nri_policy.cluster.view import ClusterView
 
@@ -106,7 +106,7 @@ def nodes_of(domains: Iterable[CrowdedDomain], tree: Tree) -> frozenset[str]:
 def _places(group: PlacementGroup, levels: Path, view: ClusterView) -> Iterator[Path]:
     """Yield the domains of the last of *levels* in which each of a group's units is."""
     given = {each.pod_set: each for each in group.status.assignments}
-    for unit in units(group):
+    for unit in units_of(group):
         own = [given[each.name] for each in unit.pod_sets if each.name in given]
         yield from {path for each in own for path in domains_of(each, levels, view)}
 

@@ -15,7 +15,7 @@ from nri_policy.cluster.engine.state.shape import Path
 from nri_policy.cluster.engine.state.tree import Demand, Tree
 from nri_policy.cluster.objects.assignment import Assignment
 from nri_policy.cluster.objects.settings import ClusterSettings
-from nri_policy.cluster.requests.request import PlacementPlan, Unit, Unplaceable, plan
+from nri_policy.cluster.requests.request import PlacementPlan, Unit, Unplaceable, make_plan
 from nri_policy.native._counts import Counts
 from nri_policy.native._packing import Places, Refusal, pack
 
@@ -44,7 +44,9 @@ def find_packing(  # noqa: PLR0913 - keywords: what counts beside what is free
     many pods of a pod set nodes take at most. All go *within* the domain of a path, if it has any.
     """
     inside = max(0, len(within) - 1)
-    wanted = plan(unit, implied=implied, levels=tree.shape.levels, settings=settings, inside=inside)
+    wanted = make_plan(
+        unit, implied=implied, levels=tree.shape.levels, settings=settings, inside=inside
+    )
     counts, kind = count(tree, unit, wanted, settings, held, limits)
     places, leader = search(
         tree,

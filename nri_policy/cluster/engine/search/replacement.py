@@ -23,7 +23,7 @@ from nri_policy.cluster.objects.assignment import Assignment, DomainAssignment
 from nri_policy.cluster.objects.node import HOSTNAME
 from nri_policy.cluster.objects.settings import ClusterSettings
 from nri_policy.cluster.requests.group import GroupStatus, PlacementRequest, PodSet
-from nri_policy.cluster.requests.request import Unit, Unplaceable, asks, plan
+from nri_policy.cluster.requests.request import Unit, Unplaceable, make_plan, requests_topology
 
 _NO_NODE = ""  # name of additional pods beside failed nodes
 
@@ -180,7 +180,9 @@ class _Search(Struct, frozen=True):
         if request.slices and missing % request.slices[0].size:
             pod_set = msgspec.structs.replace(pod_set, request=_finer(request, missing))
         unit = Unit(workers=pod_set)
-        wanted = plan(unit, implied=self.implied, levels=tree.shape.levels, settings=self.settings)
+        wanted = make_plan(
+            unit, implied=self.implied, levels=tree.shape.levels, settings=self.settings
+        )
         if tree.is_empty():
             raise Unplaceable(no_domains(tree, tree.shape.levels[wanted.level]))
         spec = pod_set.template.spec
@@ -233,4 +235,4 @@ def _finer(request: PlacementRequest, missing: int) -> PlacementRequest:
     """
     fitting = [each for each in request.slices[1:] if missing % each.size == 0]
     finer = msgspec.structs.replace(request, slices=fitting)
-    return finer if asks(finer) else msgspec.structs.replace(finer, unconstrained=True)
+    return finer if requests_topology(finer) else msgspec.structs.replace(finer, unconstrained=True)

@@ -7,7 +7,7 @@ import pytest
 from nri_policy.cluster.objects.document import DocumentError
 from nri_policy.cluster.requests.annotations import read_request, read_size
 from nri_policy.cluster.requests.group import PlacementRequest, Slice, read_group
-from nri_policy.cluster.requests.request import units
+from nri_policy.cluster.requests.request import units_of
 
 K = "kueue.x-k8s.io/podset-"
 P = "metadata.annotations"
@@ -152,10 +152,10 @@ def test_a_template_without_a_request_has_that_of_its_annotations() -> None:
     template = {"metadata": {"annotations": {K + "required-topology": "rack"}}}
     pod_set = {"name": "main", "count": 2, "template": template}
     group = read_group({"metadata": {"name": "g"}, "spec": {"podSets": [pod_set]}})
-    assert units(group)[0].workers.request == PlacementRequest(required="rack")
+    assert units_of(group)[0].workers.request == PlacementRequest(required="rack")
     template["metadata"]["annotations"] = {K + "slice-size": "2"}
     with pytest.raises(DocumentError) as caught:
-        units(read_group({"metadata": {"name": "g"}, "spec": {"podSets": [pod_set]}}))
+        units_of(read_group({"metadata": {"name": "g"}, "spec": {"podSets": [pod_set]}}))
     assert str(caught.value).startswith("spec.podSets[0].template.metadata.annotations.kueue")
 
 
