@@ -26,7 +26,7 @@ from benchmarks import curves
 from benchmarks.table import additions
 from nri_policy.cluster import offline
 from nri_policy.cluster.engine.engine import Engine
-from nri_policy.cluster.engine.preemption import victims
+from nri_policy.cluster.engine.preemption import find_victims
 from nri_policy.cluster.objects.node import HOSTNAME, ClusterNode
 from nri_policy.cluster.objects.pod import Container, PodSpec, Template
 from nri_policy.cluster.objects.settings import ClusterSettings, Topology
@@ -282,9 +282,9 @@ def preemption() -> tuple[tuple[int, float], ...]:
     searches = []
     for pods, level in ((112, "rack"), (1000, "zone")):
         urgent = msgspec.structs.replace(group(pods, PlacementRequest(required=level)), priority=9)
-        gone = victims(engine, urgent)
+        gone = find_victims(engine, urgent)
         assert gone
-        searches.append((len(gone), timed(partial(victims, engine, urgent), 5)))
+        searches.append((len(gone), timed(partial(find_victims, engine, urgent), 5)))
     return tuple(searches)
 
 

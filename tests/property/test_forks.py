@@ -10,8 +10,8 @@ import msgspec
 import pytest
 
 from nri_policy.cluster.engine.engine import Engine
-from nri_policy.cluster.engine.preemption import victims
-from nri_policy.cluster.engine.search.spread_assignment import by_node
+from nri_policy.cluster.engine.preemption import find_victims
+from nri_policy.cluster.engine.search.spread_assignment import count_by_node
 from nri_policy.cluster.engine.state.cluster_state import ClusterState
 from nri_policy.cluster.objects.pod import Pod
 from nri_policy.cluster.planning.explanation import explain
@@ -60,7 +60,7 @@ def tries(engine: Engine, events: Events) -> list[Callable[[], object]]:
         made += [
             partial(engine.place, group),
             partial(engine.spread, group),
-            partial(victims, engine, group),
+            partial(find_victims, engine, group),
             partial(explain, engine, group),
             partial(place_twice, engine, group),
             partial(engine.without_nodes({"n1", "n2"}).place, group),
@@ -136,7 +136,7 @@ def test_a_try_leaves_the_cluster_as_it_was_also_where_it_fails(seed: int) -> No
             with pytest.MonkeyPatch.context() as patch:
                 patch.setattr("nri_policy.cluster.engine.search.placement.pack", breaking(pack))
                 patch.setattr(
-                    "nri_policy.cluster.engine.group_placement.by_node", breaking(by_node)
+                    "nri_policy.cluster.engine.group_placement.by_node", breaking(count_by_node)
                 )
                 patch.setattr(ClusterState, "take", breaking(ClusterState.take))
                 try:

@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from nri_policy.cluster.engine.engine import Engine
-from nri_policy.cluster.engine.preemption import victims
+from nri_policy.cluster.engine.preemption import find_victims
 from nri_policy.cluster.objects.node import HOSTNAME, ClusterNode
 from nri_policy.cluster.objects.pod import Container, PodSpec, Template
 from nri_policy.cluster.objects.settings import ClusterSettings, Topology
@@ -84,7 +84,7 @@ def test_the_victims_are_those_of_plain_python_and_none_of_them_could_stay(
             engine.state.set_group(msgspec.structs.replace(group, status=status))
     asked = msgspec.structs.replace(data.draw(groups("new")), priority=data.draw(st.integers(1, 3)))
     before = engine.state.tree("default").rows.dump()
-    found = victims(engine, asked)
+    found = find_victims(engine, asked)
     assert engine.state.tree("default").rows.dump() == before
     assert found == plainly(engine, asked)
     lower = [each for each in engine.state.groups.values() if each.priority < asked.priority]

@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Collection, Iterator, Mapping, Sequence
 
 from nri_policy.cli.cluster.amounts import fullest, quantities
-from nri_policy.cluster.engine.search.unfit_message import left_out_text
+from nri_policy.cluster.engine.search.unfit_message import describe_left_out
 from nri_policy.cluster.objects.node import HOSTNAME
 from nri_policy.cluster.report.tree_report import Domain, TreeReport, placed_on_hosts
 from nri_policy.cluster.requests.group import GroupStatus
@@ -116,4 +116,4 @@ def overbooked(report: TreeReport) -> list[str]:
 
 def left(report: TreeReport) -> list[str]:
     """Return a line for each reason for which nodes are left out."""
-    return [left_out_text(each.reason, each.nodes) for each in report.left_out]
+    return [describe_left_out(each.reason, each.nodes) for each in report.left_out]

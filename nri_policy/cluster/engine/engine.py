@@ -16,10 +16,14 @@ from typing import Self
 
 from msgspec.structs import replace
 
-from nri_policy.cluster.engine.group_placement import GroupPlacement, keeps_places, shared_level
-from nri_policy.cluster.engine.search.crowding import crowded_domains, nodes_of, spreading_of
-from nri_policy.cluster.engine.search.exclusive import nodes_in, taken_domains
-from nri_policy.cluster.engine.search.spread_assignment import assignment
+from nri_policy.cluster.engine.group_placement import (
+    GroupPlacement,
+    find_shared_level,
+    keeps_places,
+)
+from nri_policy.cluster.engine.search.crowding import find_crowded_domains, nodes_of, spreading_of
+from nri_policy.cluster.engine.search.exclusive import find_taken_domains, nodes_in
+from nri_policy.cluster.engine.search.spread_assignment import make_host_assignment
 from nri_policy.cluster.engine.state.cluster_state import ClusterState
 from nri_policy.cluster.engine.state.host_limits import Limits, MakeLimits, NoLimits, OwnLimits
 from nri_policy.cluster.engine.unit_placement import UnitPlacement, tree_of
@@ -143,7 +147,9 @@ class Engine:
             return found
         limits: OwnLimits = {}
         for tries in count():
-            assignments = [assignment(name, new, state.nodes) for name, (new, _) in found.items()]
+            assignments = [
+                make_host_assignment(name, new, state.nodes) for name, (new, _) in found.items()
+            ]
             status = GroupStatus(state="Placed", assignments=assignments)
             refused = state.limits.find_refused(replace(group, status=status))
             if not refused:
@@ -168,7 +174,7 @@ class Engine:
         for unit in units_of(group):
             if spreading_of(unit) is not None:
                 tree = tree_of(self.state, unit)
-                out = crowded_domains(
+                out = find_crowded_domains(
                     group, unit, tree, self.state.groups.values(), self.state.view
                 )
                 found |= nodes_of([each for each in out if each.closed], tree)
@@ -185,9 +191,9 @@ class Engine:
         if level is None or not steps:
             return frozenset()
         trees = [tree_of(self.state, unit) for unit in steps]
-        at = shared_level(self.state, Together(required=level), trees)
+        at = find_shared_level(self.state, Together(required=level), trees)
         others = [each for each in self.state.groups.values() if not lasting or is_lasting(each)]
-        return nodes_in(taken_domains(group, at, trees[0], others, self.state.view), trees[0])
+        return nodes_in(find_taken_domains(group, at, trees[0], others, self.state.view), trees[0])
 
     def fork(self) -> Self:
         """Return an engine for trials: what changes in its state changes nothing here."""

@@ -15,17 +15,17 @@ from msgspec.structs import replace
 
 from nri_policy.cluster.engine.search.crowding import spreading_of
 from nri_policy.cluster.engine.search.domain_search import DomainSearch
-from nri_policy.cluster.engine.search.exclusive import nodes_in, taken_domains
-from nri_policy.cluster.engine.search.pod_set_order import Orders, order_text
-from nri_policy.cluster.engine.search.replacement import kept_leaves
-from nri_policy.cluster.engine.search.shared_domain import needed, shared_domains
-from nri_policy.cluster.engine.search.spread_assignment import by_node
-from nri_policy.cluster.engine.search.unfit_message import not_together
+from nri_policy.cluster.engine.search.exclusive import find_taken_domains, nodes_in
+from nri_policy.cluster.engine.search.pod_set_order import Orders, describe_order
+from nri_policy.cluster.engine.search.replacement import find_kept_leaves
+from nri_policy.cluster.engine.search.shared_domain import find_shared_domains, sum_requests
+from nri_policy.cluster.engine.search.spread_assignment import count_by_node
+from nri_policy.cluster.engine.search.unfit_message import describe_closest
 from nri_policy.cluster.engine.state.cluster_state import ClusterState
 from nri_policy.cluster.engine.state.host_limits import Limits
 from nri_policy.cluster.engine.state.shape import Path
 from nri_policy.cluster.engine.state.tree import Tree
-from nri_policy.cluster.engine.unit_placement import UnitPlacement, tree_of, unknown_level_of
+from nri_policy.cluster.engine.unit_placement import UnitPlacement, describe_missing_level, tree_of
 from nri_policy.cluster.objects.assignment import Assignment
 from nri_policy.cluster.objects.settings import ZONE_LEVEL
 from nri_policy.cluster.requests.group import GroupStatus, PlacementGroup, Together
@@ -84,11 +84,15 @@ class GroupPlacement(Struct, frozen=True):
         state = self.state
         trees = [tree_of(state, unit) for unit in steps]
         alone, together = Together(required=level), together_of(self.group)
-        at = shared_level(state, alone, trees)
-        if together is not None and together.required and shared_level(state, together, trees) > at:
+        at = find_shared_level(state, alone, trees)
+        if (
+            together is not None
+            and together.required
+            and find_shared_level(state, together, trees) > at
+        ):
             alone = together
         others = [each for key, each in state.groups.items() if key not in state.usages.out]
-        taken = taken_domains(self.group, at, trees[0], others, state.view)
+        taken = find_taken_domains(self.group, at, trees[0], others, state.view)
         trial = replace(self, state=state.without_nodes(nodes_in(taken, trees[0])))
         status = trial.place_together(alone, steps)
         if taken and self.explain and status is not None and not status.assignments:
@@ -104,7 +108,9 @@ class GroupPlacement(Struct, frozen=True):
         the rest is, if that is required. Return None if a preferred level leads to no placement.
         Raises Unplaceable.
         """
-        level = shared_level(self.state, together, [tree_of(self.state, unit) for unit in steps])
+        level = find_shared_level(
+            self.state, together, [tree_of(self.state, unit) for unit in steps]
+        )
         keeps = keeps_places(self.group, self.more)
         trial = self._trial(steps)
         if keeps and (rest := self._rest_of(steps, level)):
@@ -114,7 +120,7 @@ class GroupPlacement(Struct, frozen=True):
         closest: Path = ()
         order = steps
         for at in [level] if together.required else range(level, -1, -1):
-            domains, most = shared_domains(steps, counts, at)
+            domains, most = find_shared_domains(steps, counts, at)
             found, first = self._place_in_one(trial, order, domains)
             if found is not None:
                 return found
@@ -127,7 +133,7 @@ class GroupPlacement(Struct, frozen=True):
         inside = replace(trial, within=closest)
         status, unit = self._place_steps(inside, steps, explain=self.explain)
         if self.explain:
-            why = not_together(together.level, closest, steps, unit, status.message)
+            why = describe_closest(together.level, closest, steps, unit, status.message)
             status = replace(status, message=why)
         return status
 
@@ -167,7 +173,7 @@ class GroupPlacement(Struct, frozen=True):
             tree = tree_of(self.state, unit)
             for name in unit.names:
                 failed = status.unhealthy_nodes
-                for leaf in kept_leaves(tree, given[name], failed) if name in given else ():
+                for leaf in find_kept_leaves(tree, given[name], failed) if name in given else ():
                     return tree.shape.paths[leaf][: level + 1]
         return ()
 
@@ -183,7 +189,7 @@ class GroupPlacement(Struct, frozen=True):
         while steps := orders.refuse(refused):
             status, unit = self._place_steps(self._trial(steps, within), steps, explain=False)
             if unit is None:
-                return replace(status, message=order_text(steps))
+                return replace(status, message=describe_order(steps))
             refused = unit
         return self._search(order, within) if orders.may_fit() else None
 
@@ -214,7 +220,7 @@ class GroupPlacement(Struct, frozen=True):
             return None
         return GroupStatus(
             state="Placed",
-            message=order_text(order, searched=True),
+            message=describe_order(order, searched=True),
             assignments=self._ordered(found),
         )
 
@@ -245,7 +251,7 @@ class GroupPlacement(Struct, frozen=True):
                     state.take(new, unit)
                     taken |= new
                     before.append(unit)
-                    placed += by_node(new.values(), state.view)
+                    placed += count_by_node(new.values(), state.view)
         except Unplaceable as refused:
             message = str(refused) if explain else ""
             for each in before:
@@ -278,7 +284,7 @@ class GroupPlacement(Struct, frozen=True):
         return [assignments[each.name] for each in self.group.pod_sets if each.name in assignments]
 
 
-def shared_level(state: ClusterState, together: Together, trees: Sequence[Tree]) -> int:
+def find_shared_level(state: ClusterState, together: Together, trees: Sequence[Tree]) -> int:
     """Return the level of which all pod sets share a domain, by index; raises Unplaceable."""
     topology = trees[0].shape.topology
     if any(each.shape.topology.name != topology.name for each in trees):
@@ -290,7 +296,7 @@ def shared_level(state: ClusterState, together: Together, trees: Sequence[Tree])
             f" one of {known}"
         )
     if together.level not in topology.levels:
-        raise Unplaceable(unknown_level_of(state, together.level, topology))
+        raise Unplaceable(describe_missing_level(state, together.level, topology))
     return topology.levels.index(together.level)
 
 
@@ -303,7 +309,7 @@ def _have_left(state: ClusterState, steps: Sequence[Unit]) -> bool:
     """Whether free amounts of all leaves add up to the requests of all units of their tree."""
     own = [(tree_of(state, unit), unit) for unit in steps if not is_spread(unit.workers)]
     return all(
-        have_left(tree.rows, needed(unit for other, unit in own if other is tree))
+        have_left(tree.rows, sum_requests(unit for other, unit in own if other is tree))
         for tree, _ in own
     )
 

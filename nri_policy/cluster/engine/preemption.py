@@ -20,7 +20,7 @@ MAX_TRIES = 100  # trials of smaller sets of victims
 _T = TypeVar("_T")
 
 
-def victims(engine: Engine, group: PlacementGroup) -> list[PlacementGroup] | None:
+def find_victims(engine: Engine, group: PlacementGroup) -> list[PlacementGroup] | None:
     """Return the groups that would have to leave so that *group* fits, in order; [] if it fits.
 
     None if it does not fit even without all groups of lower priority. Nothing changes. Raises
@@ -32,11 +32,11 @@ def victims(engine: Engine, group: PlacementGroup) -> list[PlacementGroup] | Non
         trial.state.take_out(gone)
         return trial.place(group, explain=False).state == "Placed"
 
-    found = _Search(fits).find(lower_groups(engine, group.priority))
+    found = _Search(fits).find(find_lower_groups(engine, group.priority))
     return None if found is None else [engine.state.groups[key] for key in found]
 
 
-def lower_groups(engine: Engine, priority: int) -> list[Key]:
+def find_lower_groups(engine: Engine, priority: int) -> list[Key]:
     """Return placed groups of less than *priority*, in the order in which they would leave."""
     placed = [
         each

@@ -26,7 +26,7 @@ from nri_policy.cluster.engine.bisection import smallest_fitting
 from nri_policy.cluster.engine.engine import Engine
 from nri_policy.cluster.engine.search.replacement import host_of_place
 from nri_policy.cluster.engine.state.shape import Path
-from nri_policy.cluster.engine.state.usage import nodes_named
+from nri_policy.cluster.engine.state.usage import find_named_nodes
 from nri_policy.cluster.engine.unit_capacity import UnitCapacity
 from nri_policy.cluster.objects.document import DocumentError, format_amount
 from nri_policy.cluster.objects.metadata import Key
@@ -119,7 +119,7 @@ class Reservations:
                 groups = [each for each in groups if each.priority >= priority]
             at: dict[str, dict[Key, PlacementGroup]] = {}
             for each in groups:
-                for node in hosts_named(each.status, self._engine):
+                for node in find_assigned_nodes(each.status, self._engine):
                     at.setdefault(node, {})[each.namespace, each.name] = each
             found = self._emptied[priority] = _Emptied(self._engine.emptied(groups), at, {})
         return found
@@ -225,7 +225,7 @@ class Reservations:
             for each in self._place_on(some, group, more).assignments
             for one in each.domains
             if one.count > before.get((each.pod_set, *one.values), 0)
-            for name in nodes_named(each.levels, one.values, self._engine.state.view)
+            for name in find_named_nodes(each.levels, one.values, self._engine.state.view)
         }
         return tuple(sorted(used & {*some}))
 
@@ -254,7 +254,10 @@ class Reservations:
         if not group.status.assignments:
             group = replace(group, status=GroupStatus())
         failed = {*group.status.unhealthy_nodes}
-        own = [self._engine.state.nodes[name] for name in hosts_named(group.status, self._engine)]
+        own = [
+            self._engine.state.nodes[name]
+            for name in find_assigned_nodes(group.status, self._engine)
+        ]
         others = {node.name for node in own if host_of(node) not in failed} - {*names}
         only = [*names, *others]
         at = self._emptied_for(group).staying
@@ -272,7 +275,7 @@ class Reservations:
         """Return the hosts that *group* would get once all has ended; None if it does not fit."""
         open_ = self._engine.state.nodes.keys() - closed
         status = self._place_on(open_, group, _NONE)
-        return hosts_named(status, self._engine) or None
+        return find_assigned_nodes(status, self._engine) or None
 
 
 class Occupants:
@@ -413,16 +416,16 @@ def _capacities(empty: UnitCapacity, level: int) -> dict[tuple[str, ...], int]:
     }
 
 
-def hosts_named(status: GroupStatus, engine: Engine) -> tuple[str, ...]:
+def find_assigned_nodes(status: GroupStatus, engine: Engine) -> tuple[str, ...]:
     """Return the nodes that the assignments of a status name."""
     found: set[str] = set()
     for each in status.assignments:
         for one in each.domains:
-            found.update(nodes_named(each.levels, one.values, engine.state.view))
+            found.update(find_named_nodes(each.levels, one.values, engine.state.view))
     return tuple(sorted(found))
 
 
-def place_of(group: PlacementGroup, hosts: Sequence[str], engine: Engine) -> str:
+def describe_hosts(group: PlacementGroup, hosts: Sequence[str], engine: Engine) -> str:
     """Return where *hosts* are, in short: the domain that *group* asks for if all are in one."""
     for each in group.pod_sets:
         request = each.request or PlacementRequest()

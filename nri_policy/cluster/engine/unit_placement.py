@@ -17,27 +17,29 @@ from msgspec.structs import replace
 
 from nri_policy.cluster.engine.search.crowding import (
     CrowdedDomain,
-    crowded_domains,
+    find_crowded_domains,
     nodes_of,
     spreading_of,
 )
 from nri_policy.cluster.engine.search.domain_search import UnitCounts
 from nri_policy.cluster.engine.search.placement import (
-    assign,
-    assignment,
     count,
-    domain_within,
+    find_domain_within,
     find_packing,
+    make_assignment,
+    make_assignments,
 )
 from nri_policy.cluster.engine.search.replacement import replace_failed
-from nri_policy.cluster.engine.search.spread_assignment import assignment as spread_assignment
 from nri_policy.cluster.engine.search.spread_assignment import (
-    by_node,
+    count_by_node,
     domain_of,
     replace_spread,
     spread_refusal,
 )
-from nri_policy.cluster.engine.search.unfit_message import unknown_level
+from nri_policy.cluster.engine.search.spread_assignment import (
+    make_host_assignment as spread_assignment,
+)
+from nri_policy.cluster.engine.search.unfit_message import describe_unknown_level
 from nri_policy.cluster.engine.state.cluster_state import ClusterState
 from nri_policy.cluster.engine.state.host_limits import Limits
 from nri_policy.cluster.engine.state.shape import Path
@@ -101,10 +103,10 @@ class UnitPlacement(Struct, frozen=True):
         )
         held: Mapping[int, int] = {}
         if wanted.most is not None or wanted.apart >= 0:
-            held = tree.by_leaf(self.placed + by_node(taken.values(), state.view))
+            held = tree.by_leaf(self.placed + count_by_node(taken.values(), state.view))
         limits = self.limits_beside(unit, taken)
         counts, _ = count(tree, unit, wanted, state.settings, held, limits)
-        within = domain_within(tree, self.within)
+        within = find_domain_within(tree, self.within)
         alone = wanted.most is not None or wanted.apart >= 0
         return UnitCounts(tree, wanted, counts, within, fresh=bool(limits) or alone)
 
@@ -139,7 +141,9 @@ class UnitPlacement(Struct, frozen=True):
         """
         if spreading_of(unit) is None:
             return self.assign_in(tree, unit, placed)
-        out = crowded_domains(self.group, unit, tree, self.state.groups.values(), self.state.view)
+        out = find_crowded_domains(
+            self.group, unit, tree, self.state.groups.values(), self.state.view
+        )
         last = [each for each in out if not each.closed]
         while True:
             state = self.state.without_nodes(nodes_of(out, tree))
@@ -165,15 +169,15 @@ class UnitPlacement(Struct, frozen=True):
             within=self.within,
         )
         if not is_spread(unit.workers):
-            packed = assign(tree, unit, find())
+            packed = make_assignments(tree, unit, find())
             if request is not None and request.max_skew:  # of pods of slices
-                placed = by_node([packed[unit.workers.name]], self.state.view)
+                placed = count_by_node([packed[unit.workers.name]], self.state.view)
                 self._check_balance(unit.workers, placed, self._nodes_within(tree))
             return packed
         chosen = domain_of(tree, find()) if requests_topology(request) else None
         out: dict[str, Assignment] = {}
         if unit.leader is not None and chosen is not None:
-            out[unit.leader.name] = assignment(tree, unit.leader.name, [(chosen.leader, 1)])
+            out[unit.leader.name] = make_assignment(tree, unit.leader.name, [(chosen.leader, 1)])
         trial = self
         if out:
             trial = replace(self, state=self.state.fork())
@@ -207,7 +211,9 @@ class UnitPlacement(Struct, frozen=True):
             new, whole = replace_spread(tree, unit, status, spread, self.state.view, more=more)
             for each in unit.pod_sets:
                 if each.name in whole:
-                    self._check_balance(each, by_node([whole[each.name]], self.state.view), None)
+                    self._check_balance(
+                        each, count_by_node([whole[each.name]], self.state.view), None
+                    )
             return new, whole
         paths = self._paths(tree, status.unhealthy_nodes)
         return replace_failed(
@@ -219,14 +225,14 @@ class UnitPlacement(Struct, frozen=True):
             paths=paths,
             more=more,
             limits=self.limits,
-            within=domain_within(tree, self.within),
+            within=find_domain_within(tree, self.within),
         )
 
     def _nodes_within(self, tree: Tree) -> frozenset[str] | None:
         """Return the nodes of the domain for all pods, None without one."""
         if not self.within:
             return None
-        leaves = tree.shape.domains.leaves_below(domain_within(tree, self.within))
+        leaves = tree.shape.domains.leaves_below(find_domain_within(tree, self.within))
         return frozenset(tree.nodes_in([leaves]))
 
     def spread(self) -> dict[str, tuple[dict[str, int], int]]:
@@ -307,14 +313,14 @@ def tree_of(state: ClusterState, unit: Unit) -> Tree:
     below = [ZONE_LEVEL + kind for kind in topology.below_host]
     unknown = [each for each in named if each not in below]
     if unknown:
-        raise Unplaceable(unknown_level_of(state, min(unknown), topology))
+        raise Unplaceable(describe_missing_level(state, min(unknown), topology))
     return state.tree(topology.name, max(below.index(each) + 1 for each in named))
 
 
-def unknown_level_of(state: ClusterState, level: str, topology: Topology) -> str:
+def describe_missing_level(state: ClusterState, level: str, topology: Topology) -> str:
     """Say that a topology lacks a level, and name the topologies with this level."""
     others = [each.name for each in state.settings.topologies if level in each.every_level]
-    return unknown_level(level, topology, state.view, others)
+    return describe_unknown_level(level, topology, state.view, others)
 
 
 def _with_crowded(refused: Unplaceable, out: Sequence[CrowdedDomain]) -> Unplaceable:

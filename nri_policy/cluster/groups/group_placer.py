@@ -13,8 +13,8 @@ from math import inf
 from msgspec.structs import replace
 
 from nri_policy.cluster.engine.engine import Engine
-from nri_policy.cluster.engine.preemption import victims
-from nri_policy.cluster.engine.reservation import hosts_named
+from nri_policy.cluster.engine.preemption import find_victims
+from nri_policy.cluster.engine.reservation import find_assigned_nodes
 from nri_policy.cluster.engine.state.host_limits import Limits
 from nri_policy.cluster.groups.assembly import pod_set_names
 from nri_policy.cluster.groups.group_statistics import GroupStatistics
@@ -236,7 +236,7 @@ class GroupPlacer:
 
         Return False while a victim has a pending write.
         """
-        found = victims(self._engine, group) or []
+        found = find_victims(self._engine, group) or []
         keys = [(each.namespace, each.name) for each in found]
         now = self._clock.now()
         if any(self._groups[key].is_busy(now) or self._changes.under_way(key) for key in keys):
@@ -244,7 +244,7 @@ class GroupPlacer:
         if keys:
             then = self._engine.fork()
             then.state.take_out(keys)
-            self.waiting.reserve(own, hosts_named(then.place(group), then), now)
+            self.waiting.reserve(own, find_assigned_nodes(then.place(group), then), now)
         for key in keys:
             message = f"preempted by {group.namespace}/{group.name} of priority {group.priority}"
             seen = self._groups.object(key)

@@ -15,7 +15,7 @@ from typing import Any
 from msgspec import Struct
 from msgspec.structs import replace
 
-from nri_policy.cluster.engine.search.pod_set_order import order_in
+from nri_policy.cluster.engine.search.pod_set_order import find_order
 from nri_policy.cluster.engine.state.cluster_state import ClusterState
 from nri_policy.cluster.engine.unit_capacity import is_overbooked
 from nri_policy.cluster.groups.assembly import (
@@ -394,7 +394,7 @@ class _Reconciliation:
             state="Running" if enough and not lacking else "Placed",
             message=self._message(lacking)
             or ("" if enough else self._unjudged())
-            or order_in(group.status.message),
+            or find_order(group.status.message),
             unhealthy_nodes=[],
             reserved=group.status.reserved if lacking else [],
             hold=group.status.hold if lacking else None,

@@ -18,8 +18,8 @@ from nri_policy.cluster.engine.engine import Engine
 from nri_policy.cluster.engine.reservation import (
     Occupants,
     Reservations,
+    describe_hosts,
     lacking_pods,
-    place_of,
 )
 from nri_policy.cluster.engine.unit_capacity import count_fitting, pods_of
 from nri_policy.cluster.groups.known_refusals import KnownRefusals
@@ -327,7 +327,7 @@ class WaitingGroups:
         if own is not None:
             lacking = self._lacking(key, group)
             fits = count_fitting(self._without(self._aside(rank)).state, lacking, own.hosts)
-            where = place_of(group, own.hosts, self._engine)
+            where = describe_hosts(group, own.hosts, self._engine)
             pods, minutes = counted(pods_of(lacking), "pod"), max(0.0, self._now - own.since) // 60
             return f"reserved: {where}, {fits} of {pods} fit now, since {minutes:.0f} min"
         return "; ".join(

@@ -11,7 +11,7 @@ from msgspec.structs import replace
 
 from nri_policy.cluster.engine.bisection import smallest_fitting
 from nri_policy.cluster.engine.engine import Engine
-from nri_policy.cluster.engine.preemption import find_fewest, lower_groups
+from nri_policy.cluster.engine.preemption import find_fewest, find_lower_groups
 from nri_policy.cluster.engine.unit_placement import tree_of
 from nri_policy.cluster.objects.metadata import Key
 from nri_policy.cluster.objects.node import HOSTNAME
@@ -233,7 +233,7 @@ def _leaving(engine: Engine, group: PlacementGroup, pods: Iterable[Pod]) -> list
     lower.sort(key=lambda each: each.created, reverse=True)
     lower.sort(key=lambda each: each.priority)
     search = _Leaving(engine, group)
-    groups = lower_groups(engine, group.priority)
+    groups = find_lower_groups(engine, group.priority)
     found = [*search.find(groups, ()), *search.find((), lower)]
     return found or search.find(groups, lower)
 

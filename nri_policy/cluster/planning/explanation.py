@@ -9,10 +9,10 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from nri_policy.cluster.engine.engine import Engine
-from nri_policy.cluster.engine.group_placement import shared_level
-from nri_policy.cluster.engine.search.crowding import crowded_domains
+from nri_policy.cluster.engine.group_placement import find_shared_level
+from nri_policy.cluster.engine.search.crowding import find_crowded_domains
 from nri_policy.cluster.engine.search.placement import count
-from nri_policy.cluster.engine.search.unfit_message import exclusions
+from nri_policy.cluster.engine.search.unfit_message import count_exclusions
 from nri_policy.cluster.engine.state.filter import Filter
 from nri_policy.cluster.engine.state.tree import Tree
 from nri_policy.cluster.engine.unit_placement import tree_of
@@ -165,12 +165,12 @@ def is_malformed(engine: Engine, group: PlacementGroup) -> bool:
     try:
         for unit in units_of(group):
             tree, _ = _planned(engine, unit)
-            crowded_domains(group, unit, tree, (), engine.state.view)
+            find_crowded_domains(group, unit, tree, (), engine.state.view)
             trees.append(tree)
         if trees and together is not None:
-            shared_level(engine.state, together, trees)
+            find_shared_level(engine.state, together, trees)
         if trees and exclusive is not None:
-            shared_level(engine.state, Together(required=exclusive), trees)
+            find_shared_level(engine.state, Together(required=exclusive), trees)
     except Unplaceable:
         return True
     return False
@@ -195,7 +195,7 @@ def _pod_set(engine: Engine, unit: Unit) -> PodSetExplanation | None:
         counts, kind = count(tree, unit, wanted, engine.state.settings, {}, most)
     except Unplaceable:
         return None
-    total, excluded = exclusions(counts, kind)
+    total, excluded = count_exclusions(counts, kind)
     full = {
         zone
         for leaf, pods in tree.by_leaf(most.get(unit.workers.name, {})).items()

@@ -11,7 +11,7 @@ from types import MappingProxyType
 from msgspec.structs import replace
 
 from nri_policy.cluster.engine.engine import Engine
-from nri_policy.cluster.engine.search.unfit_message import by_reason, left_out_text
+from nri_policy.cluster.engine.search.unfit_message import describe_left_out, group_by_reason
 from nri_policy.cluster.objects.device_claims import DeviceClaims
 from nri_policy.cluster.objects.pod import Pod
 from nri_policy.cluster.objects.scheduler_constraints import describe
@@ -149,7 +149,7 @@ def _left_out(engine: Engine, group: PlacementGroup, *, live: bool) -> list[str]
     It offers to leave out levels whose labels nodes lack, if the group does not name them.
     """
     tree = tree_of_hosts(engine.state, group)
-    topology, reasons = tree.shape.topology, by_reason(tree.left_out)
+    topology, reasons = tree.shape.topology, group_by_reason(tree.left_out)
     lacking = {each: f"no label {each}" for each in topology.levels}
     lacking = {each: reason for each, reason in lacking.items() if reason in reasons}
     others = [each for each in topology.levels if each not in lacking]
@@ -161,7 +161,7 @@ def _left_out(engine: Engine, group: PlacementGroup, *, live: bool) -> list[str]
         if live:
             offer = f"; the levels [{', '.join(others)}] in the settings would do without it"
     return [
-        left_out_text(reason, nodes) + (offer if reason in lacking.values() else "")
+        describe_left_out(reason, nodes) + (offer if reason in lacking.values() else "")
         for reason, nodes in reasons.items()
     ]
 

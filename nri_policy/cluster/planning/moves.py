@@ -26,7 +26,7 @@ from msgspec import Struct, field
 from msgspec.structs import replace
 
 from nri_policy.cluster.engine.engine import Engine
-from nri_policy.cluster.engine.reservation import hosts_named
+from nri_policy.cluster.engine.reservation import find_assigned_nodes
 from nri_policy.cluster.engine.unit_capacity import UnitCapacity
 from nri_policy.cluster.numa.host_fit import host_reason
 from nri_policy.cluster.numa.promises import LiveZones
@@ -334,7 +334,7 @@ class _Search:
 
     def _places(self, trial: Engine, status: GroupStatus, pods: Sequence[Pod]) -> list[Move]:
         """Return where *pods*, which are out, would go beside the group; raises _StaysError."""
-        own = {*hosts_named(status, trial)}
+        own = {*find_assigned_nodes(status, trial)}
         aligned = {each for each in own if _aligns(trial, each)}
         trial.state.set_group(replace(self._group, status=status))
         moves = []

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Iterator, Sequence
 
 from msgspec import Struct
 
-from nri_policy.cluster.engine.search.unfit_message import by_reason
+from nri_policy.cluster.engine.search.unfit_message import group_by_reason
 from nri_policy.cluster.engine.state.cluster_state import ClusterState
 from nri_policy.cluster.engine.state.tree import Tree
 from nri_policy.cluster.engine.state.zone_tree import ZoneTree
@@ -69,7 +69,7 @@ def tree_report(state: ClusterState, name: str, *, zones: bool = False) -> TreeR
         topology=name,
         levels=[*levels],
         domains=domains,
-        left_out=[LeftOut(reason, nodes) for reason, nodes in by_reason(left_out).items()],
+        left_out=[LeftOut(reason, nodes) for reason, nodes in group_by_reason(left_out).items()],
     )
 
 

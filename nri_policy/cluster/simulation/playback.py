@@ -17,7 +17,7 @@ import msgspec
 from msgspec import Struct
 
 from nri_policy.cluster.engine.engine import Engine
-from nri_policy.cluster.engine.preemption import victims
+from nri_policy.cluster.engine.preemption import find_victims
 from nri_policy.cluster.groups.record import QueuePlace, rank_of
 from nri_policy.cluster.groups.table import GroupTable
 from nri_policy.cluster.groups.waiting import WaitingGroups, topology_name
@@ -428,7 +428,7 @@ class Simulation:
         """Have others leave so that *group* fits, if the settings say so; return if some do."""
         if not self._engine.state.settings.groups.preemption:
             return False
-        leaving = victims(self._engine, group) or []
+        leaving = find_victims(self._engine, group) or []
         for each in leaving:
             key = (each.namespace, each.name)
             self._ending.pop(key, None)

@@ -13,10 +13,10 @@ from collections.abc import Iterable, Iterator
 
 from msgspec import Struct
 
-from nri_policy.cluster.engine.search.unfit_message import unknown_level
+from nri_policy.cluster.engine.search.unfit_message import describe_unknown_level
 from nri_policy.cluster.engine.state.shape import Path
 from nri_policy.cluster.engine.state.tree import Tree
-from nri_policy.cluster.engine.state.usage import nodes_named
+from nri_policy.cluster.engine.state.usage import find_named_nodes
 from nri_policy.cluster.objects.assignment import Assignment
 from nri_policy.cluster.objects.label_selector import selects
 from nri_policy.cluster.requests.group import PlacementGroup
@@ -40,7 +40,7 @@ class CrowdedDomain(Struct, frozen=True):
         return f"{level} {self.path[-1]} has {self.groups} of {self.of}, more than {self.share}%"
 
 
-def crowded_domains(
+def find_crowded_domains(
     group: PlacementGroup,
     unit: Unit,
     tree: Tree,
@@ -57,7 +57,7 @@ def crowded_domains(
     levels = tree.shape.topology.levels
     for rule in spreading.rules:
         if rule.key not in levels:
-            raise Unplaceable(unknown_level(rule.key, tree.shape.topology, view))
+            raise Unplaceable(describe_unknown_level(rule.key, tree.shape.topology, view))
     selector = selector_of(spreading, unit.workers.template.labels)
     if selector is None:
         return []
@@ -118,5 +118,5 @@ def domains_of(assignment: Assignment, levels: Path, view: ClusterView) -> Itera
         if named:
             yield tuple(each.values[: len(levels)])
             continue
-        for name in nodes_named(assignment.levels, each.values, view)[:1]:
+        for name in find_named_nodes(assignment.levels, each.values, view)[:1]:
             yield tuple(view.nodes[name].labels.get(level, "") for level in levels)

@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from msgspec import Struct
 from msgspec.structs import replace
 
-from nri_policy.cluster.engine.search.placement import PackedUnit, assign, pack_as_wanted
+from nri_policy.cluster.engine.search.placement import PackedUnit, make_assignments, pack_as_wanted
 from nri_policy.cluster.engine.state.tree import Tree
 from nri_policy.cluster.objects.assignment import Assignment
 from nri_policy.cluster.requests.request import PlacementPlan, Unit
@@ -68,7 +68,7 @@ class DomainSearch:
                 places, leader = pack_as_wanted(room.counts, wanted, unit.workers.count, domain)
             except Refusal:
                 continue
-            found = assign(room.tree, unit, PackedUnit(places, leader, room.wanted.level))
+            found = make_assignments(room.tree, unit, PackedUnit(places, leader, room.wanted.level))
             if not rest:
                 return taken | found
             self._steps += sum(len(each.domains) for each in found.values()) // _PLACES

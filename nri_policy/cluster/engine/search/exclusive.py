@@ -16,7 +16,7 @@ from nri_policy.cluster.requests.request import exclusive_of
 from nri_policy.cluster.view import ClusterView
 
 
-def taken_domains(
+def find_taken_domains(
     own: PlacementGroup,
     level: int,
     tree: Tree,

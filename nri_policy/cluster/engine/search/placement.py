@@ -8,7 +8,7 @@ from types import MappingProxyType
 
 from msgspec import Struct
 
-from nri_policy.cluster.engine.search.unfit_message import no_domains, not_fit
+from nri_policy.cluster.engine.search.unfit_message import describe_empty_tree, describe_lack
 from nri_policy.cluster.engine.state.filter import Filter
 from nri_policy.cluster.engine.state.host_limits import Limits
 from nri_policy.cluster.engine.state.shape import Path
@@ -55,24 +55,24 @@ def find_packing(  # noqa: PLR0913 - keywords: what counts beside what is free
         wanted,
         unit.workers.count,
         has_leader=unit.leader is not None,
-        within=domain_within(tree, within),
+        within=find_domain_within(tree, within),
     )
     return PackedUnit(places, leader, wanted.level)
 
 
-def domain_within(tree: Tree, path: Path) -> int:
+def find_domain_within(tree: Tree, path: Path) -> int:
     """Return the domain of a path, -1 for none; raises Unplaceable if the tree has none there."""
     domain = tree.shape.domain(path) if path else -1
     if domain is None:
-        raise Unplaceable(no_domains(tree, tree.shape.levels[len(path) - 1]))
+        raise Unplaceable(describe_empty_tree(tree, tree.shape.levels[len(path) - 1]))
     return domain
 
 
-def assign(tree: Tree, unit: Unit, found: PackedUnit) -> dict[str, Assignment]:
+def make_assignments(tree: Tree, unit: Unit, found: PackedUnit) -> dict[str, Assignment]:
     """Return the assignment of each pod set of *unit*, by name."""
-    out = {unit.workers.name: assignment(tree, unit.workers.name, found.places)}
+    out = {unit.workers.name: make_assignment(tree, unit.workers.name, found.places)}
     if unit.leader is not None:
-        out[unit.leader.name] = assignment(tree, unit.leader.name, [(found.leader, 1)])
+        out[unit.leader.name] = make_assignment(tree, unit.leader.name, [(found.leader, 1)])
     return out
 
 
@@ -86,7 +86,7 @@ def count(  # noqa: PLR0913, PLR0917 - what is counted, and what limits it
 ) -> tuple[Counts, Filter]:
     """Return how many pods and slices of *unit* fit where; raises Unplaceable for an empty tree."""
     if tree.is_empty():
-        raise Unplaceable(no_domains(tree, tree.shape.levels[wanted.level]))
+        raise Unplaceable(describe_empty_tree(tree, tree.shape.levels[wanted.level]))
     spec = unit.workers.template.spec
     scored = settings.preferred_node_affinity
     kind = tree.filter(spec, scored=scored)
@@ -133,7 +133,7 @@ def search(  # noqa: PLR0913 - what is searched for, and where
             found = map(counts.of, tree.shape.below(within, refusal.level))
             beside = max((slices for *_, slices, leaders, _ in found if leaders), default=0)
         why = partial(
-            not_fit,
+            describe_lack,
             tree.shape.topology.name,
             levels,
             wanted,
@@ -164,7 +164,7 @@ def pack_as_wanted(
     )
 
 
-def assignment(tree: Tree, name: str, places: Iterable[tuple[int, int]]) -> Assignment:
+def make_assignment(tree: Tree, name: str, places: Iterable[tuple[int, int]]) -> Assignment:
     """Return where a pod set is, as groups store it."""
     return Assignment(
         pod_set=name, levels=tree.shape.named_levels, domains=tree.shape.entries(places)

@@ -61,14 +61,14 @@ class Orders:
         return tuple(self._kind[each.names] for each in units)
 
 
-def order_text(units: Sequence[Unit], *, searched: bool = False) -> str:
+def describe_order(units: Sequence[Unit], *, searched: bool = False) -> str:
     """Return what the status of a group says that is placed in another order than its own."""
     names = ", ".join(name for each in units for name in each.names)
     return f"{_BY_SEARCH if searched else _IN_ORDER}{names}"
 
 
-def order_in(message: str) -> str:
-    """Return the message of a status if it is of `order_text`, else nothing."""
+def find_order(message: str) -> str:
+    """Return the message of a status if `describe_order` wrote it, else nothing."""
     return message if message.startswith((_IN_ORDER, _BY_SEARCH)) else ""
 
 

@@ -14,8 +14,8 @@ from functools import partial
 import msgspec
 from msgspec import Struct
 
-from nri_policy.cluster.engine.search.placement import assignment, search
-from nri_policy.cluster.engine.search.unfit_message import no_domains
+from nri_policy.cluster.engine.search.placement import make_assignment, search
+from nri_policy.cluster.engine.search.unfit_message import describe_empty_tree
 from nri_policy.cluster.engine.state.host_limits import Limits
 from nri_policy.cluster.engine.state.shape import Path
 from nri_policy.cluster.engine.state.tree import Demand, Tree
@@ -51,7 +51,7 @@ def replace_failed(  # noqa: PLR0913 - keywords: what is replaced, and in what
     given = {each.pod_set: each for each in status.assignments}
     members = [each for each in unit.pod_sets if each.name in given]
     failed = status.unhealthy_nodes
-    kept = {each.name: kept_leaves(tree, given[each.name], failed) for each in members}
+    kept = {each.name: find_kept_leaves(tree, given[each.name], failed) for each in members}
     trial = tree.fork()
     for pod_set in members:
         places = kept[pod_set.name]
@@ -80,8 +80,8 @@ def replace_failed(  # noqa: PLR0913 - keywords: what is replaced, and in what
             added.update(found)
             left = {leaf: most - found.get(leaf, 0) for leaf, most in left.items()}
             places.update(found)
-        new[pod_set.name] = assignment(tree, pod_set.name, sorted(added.items()))
-        whole[pod_set.name] = assignment(tree, pod_set.name, sorted(places.items()))
+        new[pod_set.name] = make_assignment(tree, pod_set.name, sorted(added.items()))
+        whole[pod_set.name] = make_assignment(tree, pod_set.name, sorted(places.items()))
     return new, whole
 
 
@@ -116,17 +116,17 @@ def host_of_place(given: Assignment, place: DomainAssignment) -> str:
     return place.values[given.levels.index(HOSTNAME) if HOSTNAME in given.levels else -1]
 
 
-def kept_leaves(tree: Tree, given: Assignment, failed: Collection[str]) -> Counter[int]:
+def find_kept_leaves(tree: Tree, given: Assignment, failed: Collection[str]) -> Counter[int]:
     """Return the pods that stay, by leaf; raises Unplaceable if one of their domains is gone."""
     places: Counter[int] = Counter()
     for each in given.domains:
         if host_of_place(given, each) in failed:
             continue
-        places[leaf_kept(tree, given.levels, each.values)] += each.count
+        places[find_kept_leaf(tree, given.levels, each.values)] += each.count
     return places
 
 
-def leaf_kept(tree: Tree, levels: Sequence[str], values: Sequence[str]) -> int:
+def find_kept_leaf(tree: Tree, levels: Sequence[str], values: Sequence[str]) -> int:
     """Return the leaf of a domain that pods stay in; raises Unplaceable if it is gone."""
     leaf = tree.shape.find(levels, values)
     if leaf is None or not tree.rows.nodes_at(leaf):
@@ -184,7 +184,7 @@ class _Search(Struct, frozen=True):
             unit, implied=self.implied, levels=tree.shape.levels, settings=self.settings
         )
         if tree.is_empty():
-            raise Unplaceable(no_domains(tree, tree.shape.levels[wanted.level]))
+            raise Unplaceable(describe_empty_tree(tree, tree.shape.levels[wanted.level]))
         spec = pod_set.template.spec
         kind = tree.filter(spec, scored=self.settings.preferred_node_affinity)
         trial = tree.fork()

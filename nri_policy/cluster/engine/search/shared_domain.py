@@ -17,7 +17,7 @@ from nri_policy.native._counts import rank
 MAX_FULLEST = 16  # that are tried before the emptiest ones
 
 
-def needed(units: Iterable[Unit]) -> Amounts:
+def sum_requests(units: Iterable[Unit]) -> Amounts:
     """Return what all pods of units request together, by resource."""
     sums: Counter[str] = Counter()
     for pod_set in (each for unit in units for each in unit.pod_sets):
@@ -26,7 +26,7 @@ def needed(units: Iterable[Unit]) -> Amounts:
     return dict(sums)
 
 
-def shared_domains(
+def find_shared_domains(
     units: Sequence[Unit], rooms: Sequence[UnitCounts], level: int
 ) -> tuple[Iterator[Path], Path]:
     """Return the paths of domains of *level* that hold each unit, the fullest then first.
@@ -39,7 +39,7 @@ def shared_domains(
     own = [(unit, room) for unit, room in pairs if room.tree.shape is tree.shape]
     every = [room.counts for _, room in own]
     counts = [unit.workers.count for unit, _ in own]
-    found, closest = rank(every, counts, needed(unit for unit, _ in own), level)
+    found, closest = rank(every, counts, sum_requests(unit for unit, _ in own), level)
 
     def paths() -> Iterator[Path]:
         seen = set[object]()

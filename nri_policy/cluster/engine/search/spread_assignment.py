@@ -14,8 +14,8 @@ import msgspec
 from msgspec import Struct
 
 from nri_policy.cluster.engine.search.placement import PackedUnit
-from nri_policy.cluster.engine.search.replacement import leaf_kept
-from nri_policy.cluster.engine.search.unfit_message import limit_text
+from nri_policy.cluster.engine.search.replacement import find_kept_leaf
+from nri_policy.cluster.engine.search.unfit_message import describe_limit
 from nri_policy.cluster.engine.state.tree import Tree
 from nri_policy.cluster.objects.assignment import Assignment, DomainAssignment
 from nri_policy.cluster.objects.node import HOSTNAME, ClusterNode
@@ -72,22 +72,22 @@ def replace_spread(  # noqa: PLR0913 - what is replaced, and in what
         kept = [each for each in domains if each.values[0] not in failed]
         missing = sum(each.count for each in domains) - sum(each.count for each in kept)
         missing += more.get(pod_set.name, 0)
-        leaves = [leaf_kept(tree, [HOSTNAME], each.values) for each in kept]
+        leaves = [find_kept_leaf(tree, [HOSTNAME], each.values) for each in kept]
         within = view.nodes.keys() - failed
         if request.required in tree.shape.levels and leaves:
             level = tree.shape.levels.index(request.required)
             within &= _around(tree, leaves[:1], level)
-        own = by_node([Assignment(pod_set.name, [HOSTNAME], kept)], view)
+        own = count_by_node([Assignment(pod_set.name, [HOSTNAME], kept)], view)
         asked = msgspec.structs.replace(pod_set, count=missing, request=request)
         pods, left = spread(asked, own, within)
         if left:
             raise spread_refusal(asked, left)
-        new[pod_set.name] = assignment(pod_set.name, pods, view.nodes)
-        whole[pod_set.name] = assignment(pod_set.name, own + Counter(pods), view.nodes)
+        new[pod_set.name] = make_host_assignment(pod_set.name, pods, view.nodes)
+        whole[pod_set.name] = make_host_assignment(pod_set.name, own + Counter(pods), view.nodes)
     return new, whole
 
 
-def by_node(assignments: Iterable[Assignment], view: ClusterView) -> Counter[str]:
+def count_by_node(assignments: Iterable[Assignment], view: ClusterView) -> Counter[str]:
     """Return the pods of assignments whose leaves are hosts, by the names of nodes."""
     pods: Counter[str] = Counter()
     for each in assignments:
@@ -97,7 +97,9 @@ def by_node(assignments: Iterable[Assignment], view: ClusterView) -> Counter[str
     return pods
 
 
-def assignment(name: str, pods: Mapping[str, int], nodes: Mapping[str, ClusterNode]) -> Assignment:
+def make_host_assignment(
+    name: str, pods: Mapping[str, int], nodes: Mapping[str, ClusterNode]
+) -> Assignment:
     """Return where a pod set is, by the names of nodes, as groups store it."""
     hosts = sorted(
         (nodes[node].labels.get(HOSTNAME, node), number) for node, number in pods.items()
@@ -109,4 +111,6 @@ def assignment(name: str, pods: Mapping[str, int], nodes: Mapping[str, ClusterNo
 def spread_refusal(pod_set: PodSet, left: int) -> Unplaceable:
     """Return the refusal of a pod set of which *left* pods find no place."""
     fits = f"spreading allows to fit only {pod_set.count - left} out of {pod_set.count} pod(s)"
-    return Unplaceable(fits + limit_text(pod_set.request.max_per_host if pod_set.request else None))
+    return Unplaceable(
+        fits + describe_limit(pod_set.request.max_per_host if pod_set.request else None)
+    )

@@ -17,7 +17,7 @@ from nri_policy.foundation.wording import counted, did_you_mean, some
 from nri_policy.native._counts import Counts
 
 
-def not_fit(  # noqa: PLR0913 - what the text is made of
+def describe_lack(  # noqa: PLR0913 - what the text is made of
     topology: str,
     levels: tuple[str, ...],
     plan: PlacementPlan,
@@ -51,17 +51,17 @@ def not_fit(  # noqa: PLR0913 - what the text is made of
             text += f", {beside or 'none'} beside the leader"
     if plan.apart >= 0:
         text += f", at most one in each {levels[plan.apart]}"
-    return text + limit_text(plan.most) + _exclusion_text(levels[-1], counts, kind)
+    return text + describe_limit(plan.most) + _exclusion_text(levels[-1], counts, kind)
 
 
-def limit_text(most: int | None) -> str:
+def describe_limit(most: int | None) -> str:
     """Return the end of the text for pods of which *most* may be on a host."""
     return "" if most is None else f", at most {most} on each host"
 
 
 def _exclusion_text(level: str, counts: Counts, kind: Filter) -> str:
     """Return the end of the text: the leaves, of *level*, that cannot take one pod, by reason."""
-    total, reasons = exclusions(counts, kind)
+    total, reasons = count_exclusions(counts, kind)
     if not reasons:
         return ""
     parts = ", ".join(f"{reason}: {number}" for reason, number in reasons.items())
@@ -69,7 +69,7 @@ def _exclusion_text(level: str, counts: Counts, kind: Filter) -> str:
     return f". Total {leaves}: {total}; excluded: {parts}"
 
 
-def exclusions(counts: Counts, kind: Filter) -> tuple[int, dict[str, int]]:
+def count_exclusions(counts: Counts, kind: Filter) -> tuple[int, dict[str, int]]:
     """Return how many leaves take part, and those that cannot take one pod, by sorted reason."""
     total, codes, outside, resources = counts.exclusions()
     reasons = {kind.reason(code): number for code, number in codes.items()}
@@ -79,7 +79,7 @@ def exclusions(counts: Counts, kind: Filter) -> tuple[int, dict[str, int]]:
     return total, dict(sorted(reasons.items()))
 
 
-def no_domains(tree: Tree, level: str) -> str:
+def describe_empty_tree(tree: Tree, level: str) -> str:
     """Return why a tree is empty: no node takes part, or none that does has the zones.
 
     Where nodes take no part because they lack the label of a level, that is the level to name.
@@ -93,7 +93,7 @@ def no_domains(tree: Tree, level: str) -> str:
     return ", ".join(f"{why} on {counted(number, 'node')}" for why, number in reasons.items())
 
 
-def by_reason(left_out: Mapping[str, str]) -> dict[str, list[str]]:
+def group_by_reason(left_out: Mapping[str, str]) -> dict[str, list[str]]:
     """Return the nodes that are left out for each reason, by name; *left_out* has why by node."""
     reasons: dict[str, list[str]] = {}
     for node, reason in sorted(left_out.items()):
@@ -101,12 +101,12 @@ def by_reason(left_out: Mapping[str, str]) -> dict[str, list[str]]:
     return reasons
 
 
-def left_out_text(reason: str, nodes: Collection[str]) -> str:
+def describe_left_out(reason: str, nodes: Collection[str]) -> str:
     """Return that *nodes* take no part in a topology for one *reason*."""
     return f"{counted(len(nodes), 'node')} left out: {reason} ({some(nodes)})"
 
 
-def unknown_level(
+def describe_unknown_level(
     level: str, topology: Topology, view: ClusterView, others: Sequence[str] = ()
 ) -> str:
     """Return that there is no such level, which there are, and how many nodes carry each.
@@ -160,7 +160,7 @@ def _offer(level: str, topology: Topology, nodes: Collection[ClusterNode]) -> st
     )
 
 
-def not_together(
+def describe_closest(
     level: str, closest: Path, steps: Sequence[Unit], refused: Unit | None, why: str
 ) -> str:
     """Return why no domain of *level* holds all units, by the one that comes *closest*."""

@@ -83,14 +83,14 @@ def _take(
         return {}
     taken: Counter[str] = Counter()
     for name in (assignment.pod_set, ""):
-        for node in nodes_named(assignment.levels, values, view):
+        for node in find_named_nodes(assignment.levels, values, view):
             own = min(pods[name, node], most - taken.total())
             pods[name, node] -= own
             taken[node] += own
     return dict(+taken)
 
 
-def nodes_named(levels: Sequence[str], values: Sequence[str], view: ClusterView) -> list[str]:
+def find_named_nodes(levels: Sequence[str], values: Sequence[str], view: ClusterView) -> list[str]:
     """Return the nodes at the leaf that an assignment's values name."""
     by_host = levels[0] == HOSTNAME
     named = [

@@ -5,7 +5,7 @@ from __future__ import annotations
 import msgspec
 
 from nri_policy.cluster.engine.engine import Engine
-from nri_policy.cluster.engine.preemption import victims
+from nri_policy.cluster.engine.preemption import find_victims
 from nri_policy.cluster.objects.node import read_node
 from nri_policy.cluster.objects.pod import read_pod
 from nri_policy.cluster.objects.settings import read_settings
@@ -53,7 +53,7 @@ def filler(name: str, pods: int = 8, priority: int = 0, created: str = "") -> Ob
 def leaving(made: Engine, asked: Object) -> list[str] | None:
     """The names of the victims, and nothing has changed by asking."""
     before = (made.state.tree("default").rows.dump(), dict(made.state.groups))
-    found = victims(made, read_group(asked))
+    found = find_victims(made, read_group(asked))
     assert (made.state.tree("default").rows.dump(), dict(made.state.groups)) == before
     return None if found is None else [each.name for each in found]
 

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
-from nri_policy.cluster.engine.preemption import victims
+from nri_policy.cluster.engine.preemption import find_victims
 from nri_policy.cluster.engine.reservation import Reservations
 from nri_policy.cluster.engine.unit_capacity import count_fitting
 from nri_policy.cluster.numa.zone_limits import ZoneLimits
@@ -312,7 +312,7 @@ def test_a_group_that_leaves_gives_its_zones_back() -> None:
     hosts = Hosts({"a": (4, 2), "b": (8, 3)}, pods=[one], groups=[old])
     new = group(pods(2, 7), name="new", priority=1)
     assert not hosts.place(new)
-    [victim] = victims(hosts.engine, read_group(new)) or []
+    [victim] = find_victims(hosts.engine, read_group(new)) or []
     assert victim.name == "old"
     trial = hosts.engine.fork()
     trial.state.take_out([("default", "old")])
@@ -325,7 +325,7 @@ def test_nobody_leaves_for_zones_that_stay_full() -> None:
     """Its places are free then by what the host has in all, but another pod is in its zone."""
     old = group(pods(1, 2), name="old", status=on(a=1))
     hosts = Hosts({"a": (6, 6)}, groups=[old])
-    assert victims(hosts.engine, read_group(group(pods(1, 7), name="new", priority=1))) is None
+    assert find_victims(hosts.engine, read_group(group(pods(1, 7), name="new", priority=1))) is None
 
 
 def test_hosts_are_set_aside_whose_zones_could_hold_the_group() -> None:

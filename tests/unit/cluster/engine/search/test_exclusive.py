@@ -9,7 +9,7 @@ import pytest
 import yaml
 
 from nri_policy.cluster import offline
-from nri_policy.cluster.engine.preemption import victims
+from nri_policy.cluster.engine.preemption import find_victims
 from nri_policy.cluster.engine.reservation import Reservations
 from nri_policy.cluster.objects.settings import read_settings
 from nri_policy.cluster.planning.group_answers import try_groups
@@ -103,7 +103,7 @@ def test_a_group_that_leaves_gives_its_domain_back() -> None:
     snapshot = read_snapshot({"nodes": NODES, "groups": groups})
     engine = offline.engine_of(snapshot, read_settings(USING))
     asked = read_group(group(pod_set(1, EXCLUSIVE), priority=1))
-    assert len(victims(engine, asked) or ()) == 1
+    assert len(find_victims(engine, asked) or ()) == 1
 
 
 def test_a_level_that_there_is_not_is_refused() -> None:
