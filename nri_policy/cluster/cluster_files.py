@@ -9,6 +9,7 @@ the time of a command.
 from __future__ import annotations
 
 import re
+from codecs import getincrementaldecoder
 from collections import Counter
 from typing import Any, Literal
 
@@ -39,6 +40,8 @@ _PLACES = {  # kind -> where it belongs in a cluster
 }
 _MANY = ("Node", "Pod", "NodeResourceTopology")  # kinds of which a cluster has many objects
 _KEYS = {*_PLACES.values(), "failures", "stale"}
+_FIRST_FIELDS = re.compile(rb'\{\s*"apiVersion":\s*"[\w./-]+",\s*"kind":\s*"(\w+)"')  # by kubectl
+_CHUNK = 1 << 20
 
 
 class _Head(Struct):
@@ -57,7 +60,7 @@ class ClusterFiles(Struct):
     settings: Object | None = None  # the last ClusterPlacement
     ignored: Counter[str] = field(default_factory=Counter)  # objects of other kinds, by kind
 
-    def add(self, text: bytes, name: str) -> None:
+    def add(self, text: bytes | bytearray, name: str) -> None:
         """Take in the text of the file *name*; raises DocumentError, which names it."""
         items = _items_in(text)
         if items is not None:
@@ -117,21 +120,37 @@ class ClusterFiles(Struct):
                 raise DocumentError(f"{name}: {key}", f"{quoted(value)} is of the wrong type")
 
 
-def _items_in(text: bytes) -> list[tuple[str, Any]] | None:
+def _items_in(text: bytes | bytearray) -> list[tuple[str, Any]] | None:
     """Return the items of a List in JSON, by kind: texts of those of which there are many.
 
     None for other texts, and for a List with a mistake.
     """
     found: list[tuple[str, Any]] = []
     try:
-        if not text.isascii():
-            text.decode()  # msgspec accepts any bytes in skipped fields
+        _check_encoding(text)
         for item in msgspec.json.decode(text, type=_List).items:
-            kind = msgspec.json.decode(item, type=_Head).kind
+            kind = _kind_of(item)
             found.append((kind, item if kind in _MANY else msgspec.json.decode(item)))
     except JSON_ERRORS:
         return None
     return found
+
+
+def _check_encoding(text: bytes | bytearray) -> None:
+    """Raise UnicodeDecodeError for bytes that are not UTF-8, which msgspec skips in unused fields.
+
+    A character that is cut off at the end is not JSON either.
+    """
+    if not text.isascii():
+        decoder, view = getincrementaldecoder("utf-8")(), memoryview(text)
+        for at in range(0, len(text), _CHUNK):  # a str of it all takes up to four times the memory
+            decoder.decode(view[at : at + _CHUNK])
+
+
+def _kind_of(item: Raw) -> str:
+    """Return the kind of an object; it is not looked through if it begins as kubectl prints it."""
+    begins = _FIRST_FIELDS.match(item)
+    return begins[1].decode() if begins else msgspec.json.decode(item, type=_Head).kind
 
 
 def _other_workload(document: Object) -> str:
@@ -143,7 +162,7 @@ def _other_workload(document: Object) -> str:
     return kueue.KIND
 
 
-def read_documents(text: bytes, name: str) -> list[Object]:
+def read_documents(text: bytes | bytearray, name: str) -> list[Object]:
     """Return the documents in a text of JSON or YAML; raises DocumentError with its *name*."""
     try:
         found = [msgspec.json.decode(text)]
@@ -154,7 +173,7 @@ def read_documents(text: bytes, name: str) -> list[Object]:
     return [_object(each, name) for each in found]
 
 
-def _read_yaml(text: bytes, name: str, not_json: str) -> list[Any]:
+def _read_yaml(text: bytes | bytearray, name: str, not_json: str) -> list[Any]:
     """Return the documents in a text that is *not_json*; raises DocumentError.
 
     YAML may begin with a brace, too; with a quote behind it the error is JSON's.

@@ -375,7 +375,7 @@ def exit_code(*, fits: bool, malformed: bool) -> int:
     return 0 if fits else Exit.NO
 
 
-def text_of(path: Path) -> bytes:
+def text_of(path: Path) -> bytearray:
     """Return what a file, or the standard input (`-`), holds.
 
     Raises Failure, also where it has no end.
@@ -396,7 +396,7 @@ def text_of(path: Path) -> bytes:
                     raise Failure(f"{name_of(path)}: {wrong}", Exit.USAGE)
     except OSError as error:
         raise Failure(f"{name_of(path)}: {error.strerror}", Exit.USAGE) from error
-    return bytes(text)
+    return text  # a copy of it would take as much memory again
 
 
 def documents_of(paths: Iterable[Path]) -> list[Object]:

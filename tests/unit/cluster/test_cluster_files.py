@@ -11,6 +11,7 @@ from typing import Any
 import msgspec
 import pytest
 
+from nri_policy.cluster import cluster_files
 from nri_policy.cluster.cluster_files import ClusterFiles
 from nri_policy.cluster.objects.document import DocumentError
 from nri_policy.cluster.snapshot import read_snapshot
@@ -74,6 +75,26 @@ def test_the_items_of_a_list_are_read_as_the_same_objects_alone_are() -> None:
     alone = read(*map(json.dumps, items))
     for of in (attrgetter("nodes"), attrgetter("pods"), attrgetter("zones")):
         assert of(read_snapshot(listed.cluster)) == of(read_snapshot(alone.cluster))
+
+
+def test_the_kind_of_an_item_counts_wherever_it_stands() -> None:
+    by_kubectl = {"apiVersion": "v1", "kind": "Node", "metadata": {"name": "a"}}
+    last = {"apiVersion": "v1", "metadata": {"name": "p"}, "kind": "Pod"}
+    for indent in (None, 4):
+        files = read(json.dumps({"kind": "List", "items": [by_kubectl, last]}, indent=indent))
+        assert plain(files) == {"nodes": [by_kubectl], "pods": [last]}
+
+
+@pytest.mark.parametrize("chunk", [1, 2, 3, 1 << 20])
+def test_a_character_may_lie_across_the_parts_that_are_checked(
+    monkeypatch: pytest.MonkeyPatch, chunk: int
+) -> None:
+    monkeypatch.setattr(cluster_files, "_CHUNK", chunk)
+    node = {**NODE, "x": "é€😀"}
+    listed = json.dumps({"kind": "List", "items": [node]}, ensure_ascii=False)
+    assert plain(read(listed)) == {"nodes": [node]}
+    with pytest.raises(DocumentError, match=r"file0: .*UTF-8"):
+        read(listed.encode().replace("é".encode(), b"\xc3"))
 
 
 @pytest.mark.parametrize(
