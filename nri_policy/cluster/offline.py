@@ -116,12 +116,16 @@ def engine_of(
 
 def load(engine: Engine, snapshot: ClusterSnapshot) -> None:
     """Have an engine take in the pods and the groups of *snapshot*."""
+    alone = []
     for pod in snapshot.pods:
         named = assigned_group(pod)
         if named is None:
-            engine.state.set_pod(pod)
-        else:
+            named = named_group(pod)
+        if named is not None:
             engine.state.set_member(pod, named)
+        elif pod.node and not pod.finished:
+            alone.append(pod)
+    engine.state.add_pods(alone)
     assigned = (group_of(each) for each in snapshot.workloads)
     for group in (*snapshot.groups, *(each for each in assigned if each.status.assignments)):
         engine.state.set_group(group)

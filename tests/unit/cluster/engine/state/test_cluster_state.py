@@ -11,7 +11,7 @@ import pytest
 from nri_policy.cluster.engine.engine import Engine
 from nri_policy.cluster.engine.state.usage import in_use
 from nri_policy.cluster.objects.node import read_node
-from nri_policy.cluster.objects.pod import read_pod
+from nri_policy.cluster.objects.pod import Pod, read_pod
 from nri_policy.cluster.objects.settings import read_settings
 from nri_policy.cluster.requests.group import read_group
 from nri_policy.cluster.view import Cluster
@@ -81,6 +81,7 @@ def test_a_fork_lives_until_anything_changes_where_it_comes_from() -> None:
         lambda: shared.remove_node("new"),
         lambda: shared.set_zones(report),
         lambda: shared.remove_zones("a1"),
+        lambda: made.state.add_pods([runs]),
         lambda: made.state.set_pod(runs),
         lambda: made.state.remove_pod("default", "p"),
         lambda: made.state.set_pod(bound),
@@ -92,6 +93,35 @@ def test_a_fork_lives_until_anything_changes_where_it_comes_from() -> None:
         assert fork.state.is_up_to_date()
         change()
         assert not fork.state.is_up_to_date(), number
+
+
+def test_pods_that_are_taken_in_together_count_as_each_alone_does() -> None:
+    def stays(number: int, at: str) -> Pod:
+        given = pod(f"stays-{number}", at)
+        return read_pod(given | {"spec": given["spec"] | {"restartPolicy": "Always"}}, "")
+
+    pods = [
+        *(read_pod(pod(f"ends-{number}", "a1", cpu=1), "") for number in range(2)),
+        *(read_pod(pod(f"large-{at}", at, cpu=2), "") for at in ("a2", "b1", "unknown")),
+        *(stays(number, at) for number, at in enumerate(("a1", "a1", "b1"))),
+    ]
+    together, alone, empty = (engine() for _ in range(3))
+    asked = read_group(group(pod_set(2, {"spreadOver": [RACK["required"]]})))
+
+    def counted(made: Engine) -> tuple[object, ...]:
+        trees = made.state.tree("default"), made.state.emptied(()).tree("default")
+        free = [each.rows.dump() for each in trees]
+        return made.state.pods(), free, made.spread(asked, {})  # to nodes that run fewer pods
+
+    together.state.add_pods(pods)
+    for each in pods:
+        alone.state.set_pod(each)
+    assert counted(together) == counted(alone)
+    for expected, seen in zip(counted(empty), counted(together), strict=True):
+        assert expected != seen
+    for each in pods:
+        together.state.remove_pod(each.namespace, each.name)
+    assert counted(together) == counted(empty)
 
 
 @pytest.mark.parametrize(
