@@ -178,7 +178,7 @@ class Control:
         cgroups, shown, delivery = {}, {}, self._executor.state
         for holding in view.holdings():
             container = holding.placed.container
-            failed = delivery.refusal(container.id)
+            failed = delivery.known(container.id).refused
             name = container.full_name
             cgroups[name] = container.cgroup
             shown[name] = container_report(

@@ -15,9 +15,19 @@ Others import from these modules:
 | `pod_quotas` | takes the CFS quota from the cgroups of pods, and gives it back |
 | `record` | what is known about the delivery to one container |
 
-`delivery_state` has what is to be done next, as a pure function of what has happened. Its parts:
-`record_table` has the records, `occupancy` which CPUs are still in use, `pod_quota_records` the
-records of pods, `partition_records` which container is a kernel partition, `overlap_times` when all
-cpusets are looked at, and `schedule` when each action is due. `cpuset_checks` compares what cgroups
-have with what is due.
+`delivery_state` has what is to be done next, as a pure function of what has happened. It is one
+object in layers, each of which uses only those before it:
+
+| layer | what it has |
+|---|---|
+| `record_table` | the records, and an index for each kind of next action |
+| `occupancy` | which CPUs are still in use: who shrinks, and who may grow |
+| `next_actions` | the table of states and next actions; when each is due, and what it is about |
+| `observations` | what follows from what cgroups have |
+| `delivery_state` | what follows from all other inputs |
+
+Its parts: `desired` is what the engine has decided, `pod_quota_records` has the records of pods,
+`partition_records` which container is a kernel partition, `overlap_times` when all cpusets are
+looked at, and `schedule` when each action is due. `cpuset_checks` compares what cgroups have with
+what is due.
 """

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 
 from nri_policy.engine.grant import Placement
 from nri_policy.engine.state.partitions import Partition
@@ -29,6 +29,11 @@ class Desired:
     def placement(self, container_id: str) -> Placement | None:
         """Return a container's whole placement; None if it holds no grant."""
         return self._node.view.placement(container_id)
+
+    def decided(self, container_ids: Iterable[str]) -> Iterator[tuple[str, Placement]]:
+        """Yield the whole placements of those that hold a grant, with their ids."""
+        due = ((each, self.placement(each)) for each in container_ids)
+        return ((each, placement) for each, placement in due if placement is not None)
 
     def own(self, container_id: str) -> CPUSet:
         """Return a container's exclusive CPUs, and those that it keeps in a resize."""

@@ -11,7 +11,7 @@ from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from nri_policy.delivery.desired import Desired
 from nri_policy.delivery.inputs import BatchBegan, BatchEnded
 from nri_policy.delivery.record import Phase
-from nri_policy.delivery.record_table import NEW, RecordTable
+from nri_policy.delivery.record_table import RecordTable
 from nri_policy.foundation.cpuset import CPUSet
 
 
@@ -56,7 +56,7 @@ class Occupancy(RecordTable):
         The batch may have written them already.
         """
         for each, cpus in self._giving.items():
-            pending = self.records.get(each, NEW).pending
+            pending = self.known(each).pending
             if pending is not None and pending.cpus and cpus - pending.cpus:
                 yield each
 
@@ -66,7 +66,7 @@ class Occupancy(RecordTable):
 
     def occupies(self, container_id: str, own: CPUSet) -> bool:
         """Whether a container still occupies some of these CPUs, which it is to leave."""
-        known = self.records.get(container_id, NEW)
+        known = self.known(container_id)
         pending, has = known.pending, known.observed
         if pending is None:
             return False
@@ -83,7 +83,7 @@ class Occupancy(RecordTable):
         )
 
     def _fits(self, container_id: str, blocked: CPUSet) -> bool:
-        known = self.records.get(container_id, NEW)
+        known = self.known(container_id)
         if container_id not in self.by_file or known.pending is None or known.observed is None:
             return False
         return not (known.pending.cpus - known.observed.cpus) & blocked

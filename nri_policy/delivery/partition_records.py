@@ -19,7 +19,6 @@ from nri_policy.delivery.inputs import (
 )
 from nri_policy.delivery.occupancy import Occupancy
 from nri_policy.delivery.record import NO_PARTITION, PartitionState
-from nri_policy.delivery.record_table import NEW
 from nri_policy.engine.state.partitions import Partition
 from nri_policy.foundation.cpuset import EMPTY, CPUSet
 from nri_policy.settings import ExclusivePartitions
@@ -43,7 +42,7 @@ class PartitionRecords:
 
     def state(self, container_id: str) -> PartitionState:
         """Return what is known of a container's partition."""
-        return self._table.records.get(container_id, NEW).partition
+        return self._table.known(container_id).partition
 
     def is_in_force(self, container_id: str) -> bool:
         """Whether a container is the partition that it is to be: the kernel keeps others off."""
@@ -116,8 +115,7 @@ class PartitionRecords:
             if self._table.desired.placement(each) is None:  # it has ended meanwhile
                 continue
             before, new = self.state(each), self._after(each, event)
-            known = self._table.records.get(each, NEW)
-            self._table.put(each, replace(known, partition=new))
+            self._table.change(each, partition=new)
             self._schedule_next(before, new)
             if new.tries == MAX_TRIES > before.tries and new.due is not None:
                 reports.append(

@@ -10,6 +10,7 @@ import math
 from enum import StrEnum
 
 from msgspec import Struct
+from msgspec.structs import replace
 
 from nri_policy.engine.grant import Placement
 from nri_policy.engine.state.partitions import Partition
@@ -101,6 +102,25 @@ class Delivery(Struct, frozen=True, kw_only=True):
     partition: PartitionState = NO_PARTITION
     refused_resize: Resources | None = None  # the amounts of a resize that seems refused
     resize_until: float | None = None  # until when that may come into force all the same
+
+    def without_pending(self) -> Delivery:
+        """Return this without a pending change."""
+        if self.pending is None:
+            return self
+        return replace(self, pending=None, attempts=0, late=False)
+
+    def seen(self, cpuset: Cpuset | None) -> Delivery:
+        """Return this after its cgroup was read; None: it is not visible."""
+        return replace(self, observed=cpuset, visible=cpuset is not None)
+
+    def informed(self, placement: Placement, *, lost: bool) -> Delivery:
+        """Return this after the runtime was sent a *placement*.
+
+        It has systemd set it, too, unless it is busy with the container: then it may be *lost*.
+        """
+        recorded = (self.recorded or Cpuset()).overlaid(placement)
+        persistent = self.persistent or not lost
+        return replace(self, recorded=recorded, unrecorded=None, persistent=persistent)
 
     def check(self) -> None:
         """Assert what must hold of any record."""

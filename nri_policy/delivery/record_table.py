@@ -7,6 +7,10 @@ all records: it asks an index. Each index follows from the records alone, as a p
 
 from __future__ import annotations
 
+from typing import Any
+
+from msgspec.structs import replace
+
 from nri_policy.delivery.record import NO_PARTITION, Delivery, Phase
 from nri_policy.delivery.schedule import Schedule
 
@@ -39,9 +43,17 @@ class RecordTable:
         self.partitions: dict[str, None] = {}  # containers with a kernel partition, or with one due
         self.carried: dict[str, dict[str, None]] = {}  # by whose creation's answer
 
+    def known(self, container_id: str) -> Delivery:
+        """Return the record of a container; one that is not in the table runs."""
+        return self.records.get(container_id, NEW)
+
     def phase(self, container_id: str) -> Phase:
-        """Return what the runtime is doing with a container; one that is not known runs."""
-        return self.records.get(container_id, NEW).phase
+        """Return what the runtime is doing with a container."""
+        return self.known(container_id).phase
+
+    def change(self, container_id: str, **fields: Any) -> None:
+        """Replace fields of a record."""
+        self.put(container_id, replace(self.known(container_id), **fields))
 
     def put(self, container_id: str, new: Delivery) -> None:
         """Replace a record, and bring the indexes up to date."""

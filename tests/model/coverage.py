@@ -1,7 +1,7 @@
 """Which rows of the delivery state's table an exploration reaches.
 
 A record is in the row that says what is next for it; the rows are those of
-`nri_policy.delivery.delivery_state`, in their order.
+`nri_policy.delivery.next_actions`, in their order.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from contextlib import contextmanager
 from enum import Enum
 from unittest import mock
 
-from nri_policy.delivery import delivery_state
+from nri_policy.delivery import next_actions
 from nri_policy.delivery.delivery_state import DeliveryState
 from nri_policy.delivery.record import Delivery, InFlight, Phase
 from nri_policy.foundation.cpuset import EMPTY, CPUSet
@@ -38,8 +38,8 @@ class Row(Enum):
 
 def rows_of_table() -> list[str]:
     """Return what is next by the table in the head of that module, row by row."""
-    assert delivery_state.__doc__ is not None
-    lines = [each for each in delivery_state.__doc__.splitlines() if each.startswith("|")]
+    assert next_actions.__doc__ is not None
+    lines = [each for each in next_actions.__doc__.splitlines() if each.startswith("|")]
     return [each.split("|")[4].strip() for each in lines[2:]]
 
 

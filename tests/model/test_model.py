@@ -12,7 +12,7 @@ from unittest import mock
 
 import pytest
 
-from nri_policy.delivery import delivery_state
+from nri_policy.delivery import next_actions
 from nri_policy.nri import versions
 from tests.loop.mutants import MUTANTS as LOOP_MUTANTS
 from tests.model.__main__ import explore, silent
@@ -183,7 +183,7 @@ def test_each_row_of_the_machines_table_is_reached(release: tuple[str, str]) -> 
         "two owners that move, the kernel keeps others off, a fault",
     ):
         explore(BY_NAME[name], release, STATES_FOR_ROWS, partial(met, rows))
-    with mock.patch.object(delivery_state, "MAX_TRIES", 1):  # one fault has a change given up
+    with mock.patch.object(next_actions, "MAX_TRIES", 1):  # one fault has a change given up
         scene = BY_NAME["an owner comes, cgroups are read-only, a fault"]
         explore(scene, release, STATES_FOR_ROWS, partial(met, rows))
     assert rows == {*Row}

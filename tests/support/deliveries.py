@@ -4,18 +4,14 @@ from __future__ import annotations
 
 from typing import Any
 
-from msgspec.structs import replace
-
 from nri_policy.delivery.executor import Executor
 from nri_policy.delivery.inputs import Action, ActionEnded
 from nri_policy.delivery.record import InFlight
-from nri_policy.delivery.record_table import NEW
 
 
 def change(executor: Executor, container_id: str, **fields: Any) -> None:
     """Give a record other fields."""
-    known = executor.state.records.get(container_id, NEW)
-    executor.state.put(container_id, replace(known, **fields))
+    executor.state.change(container_id, **fields)
 
 
 def put_in_flight(executor: Executor, container_id: str, *, lost: bool = False) -> None:

@@ -18,7 +18,7 @@ from prometheus_client import Metric
 from nri_policy.control.decision_log import MAX_WAITING
 from nri_policy.control.request_limits import RequestLimiter
 from nri_policy.daemon.control import Control
-from nri_policy.delivery.delivery_state import MAX_TRIES
+from nri_policy.delivery.next_actions import MAX_TRIES
 from nri_policy.engine.choice.shortage import PlacementError
 from nri_policy.engine.event import Created, Event, Resized, Started
 from nri_policy.engine.grant import Decision

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from nri_policy.delivery import delivery_state, executor, messages
+from nri_policy.delivery import executor, messages, next_actions
 from nri_policy.delivery.inputs import Action, ActionEnded
 from nri_policy.foundation.clock import Clock
 from nri_policy.nri.errors import CallRefused
@@ -48,7 +48,7 @@ async def unrecorded(it: Served) -> str:
 @pytest.fixture(autouse=True)
 def quiet(monkeypatch: pytest.MonkeyPatch) -> None:
     """Have no answer inform the runtime, nor the daemon's own executor."""
-    monkeypatch.setattr(delivery_state, "PAUSE", 1e9)
+    monkeypatch.setattr(next_actions, "PAUSE", 1e9)
     monkeypatch.setattr(messages, "SILENCE", 50.0)
     monkeypatch.setattr(executor, "MAX_BATCH", 20.0)
 

@@ -13,7 +13,7 @@ import pytest
 
 from nri_policy.audit.cgroup import folder_of
 from nri_policy.classes import Equipment
-from nri_policy.delivery import delivery_state, executor, partition_records
+from nri_policy.delivery import executor, next_actions, partition_records
 from nri_policy.delivery.cpuset_files import Change, Confined
 from nri_policy.delivery.inputs import Action
 from nri_policy.delivery.partition_files import EXCLUSIVE, PARTITION, ancestors
@@ -49,7 +49,7 @@ def is_at_rest(it: Served) -> bool:
 @pytest.fixture(autouse=True)
 def soon(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(executor, "MAX_START", 20.0)
-    monkeypatch.setattr(delivery_state, "SETTLE", 0.001)
+    monkeypatch.setattr(next_actions, "SETTLE", 0.001)
     monkeypatch.setattr(partition_records, "SETTLE", 0.001)
     monkeypatch.setattr(partition_records, "PAUSE", 0.001)
 
@@ -287,7 +287,7 @@ async def test_neighbours_are_not_written_while_an_owner_is_created(
             await it.start(each)
             await until(lambda: not state.pending and not state.in_flight)
         assert state.proven
-        monkeypatch.setattr(delivery_state, "SETTLE", 1e9)
+        monkeypatch.setattr(next_actions, "SETTLE", 1e9)
         await it.start(pod("own", "2"))
         own, shared = it.runtime.container("own/main").cpus, it.runtime.container("shared/main")
         assert host.is_root(it, "own/main")
@@ -295,7 +295,7 @@ async def test_neighbours_are_not_written_while_an_owner_is_created(
         assert overlaps is not None
         await overlaps.look()
         assert shared.cpus & own
-        monkeypatch.setattr(delivery_state, "SETTLE", 0.001)
+        monkeypatch.setattr(next_actions, "SETTLE", 0.001)
         await it.start(pod("next"))
         await until(lambda: not shared.cpus & own)
 

@@ -6,7 +6,7 @@ from collections.abc import Collection, Iterator
 
 import pytest
 
-from nri_policy.delivery.delivery_state import GRACE, DeliveryState
+from nri_policy.delivery.delivery_state import DeliveryState
 from nri_policy.delivery.desired import Desired
 from nri_policy.delivery.inputs import (
     Action,
@@ -32,6 +32,7 @@ from nri_policy.delivery.inputs import (
     TimePassed,
     Written,
 )
+from nri_policy.delivery.observations import GRACE
 from nri_policy.delivery.record import Cpuset, Phase
 from nri_policy.engine.grant import Placement
 from nri_policy.foundation.cpuset import EMPTY, CPUSet

@@ -12,9 +12,9 @@ from pathlib import Path
 import pytest
 from msgspec.structs import replace
 
-from nri_policy.delivery.delivery_state import MAX_TRIES, PATIENCE, PATIENCE_TO_REGISTER
 from nri_policy.delivery.executor import Executor
 from nri_policy.delivery.inputs import Gone, Listed, Registered
+from nri_policy.delivery.next_actions import MAX_TRIES, PATIENCE, PATIENCE_TO_REGISTER
 from nri_policy.delivery.record import Cpuset, Phase
 from nri_policy.engine.engine import Engine
 from nri_policy.engine.event import Created, Event, Stopped
@@ -308,7 +308,7 @@ async def test_a_failed_update_is_tried_again_and_given_up_in_the_end(
                 # a response would not say whether it fails again
                 assert it.answers.take() == []
         await until(lambda: bool(it.executor.state.refused))
-        assert it.executor.state.refusal(it.ids[0]) == it.placement(0)
+        assert it.executor.state.known(it.ids[0]).refused == it.placement(0)
         assert [r.levelno for r in caplog.records if "update-refused" in r.message] == [
             logging.ERROR
         ]

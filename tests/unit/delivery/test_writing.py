@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from nri_policy.delivery import delivery_state, executor, messages
+from nri_policy.delivery import executor, messages, next_actions, observations
 from nri_policy.delivery.cpuset_files import Change, Confined
 from nri_policy.delivery.record import Cpuset, Phase
 from nri_policy.foundation.clock import Clock
@@ -35,13 +35,13 @@ def slow_machine(monkeypatch: pytest.MonkeyPatch) -> None:
     """Let answers wait for files however slow this machine is, and gains for next to no time."""
     monkeypatch.setattr(executor, "MAX_BATCH", 20.0)
     monkeypatch.setattr(executor, "MAX_START", 20.0)
-    monkeypatch.setattr(delivery_state, "SETTLE", 0.001)
+    monkeypatch.setattr(next_actions, "SETTLE", 0.001)
 
 
 @pytest.fixture
 def busy(monkeypatch: pytest.MonkeyPatch) -> None:
     """Have no response come after a pause."""
-    monkeypatch.setattr(delivery_state, "PAUSE", 1e9)
+    monkeypatch.setattr(next_actions, "PAUSE", 1e9)
 
 
 class Held(SimulatedCgroups):
@@ -187,8 +187,8 @@ async def test_a_start_waits_for_a_batch_that_is_about_to_give_its_cpus_to_other
 async def test_who_could_not_be_written_beside_a_creation_is_told_soon_after_the_start(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(delivery_state, "PATIENCE_TO_REGISTER", 1e6)
-    monkeypatch.setattr(delivery_state, "PATIENCE", 0.0)
+    monkeypatch.setattr(next_actions, "PATIENCE_TO_REGISTER", 1e6)
+    monkeypatch.setattr(next_actions, "PATIENCE", 0.0)
     async with proven(tmp_path, 2) as (it, (stuck, other), cgroups):
         cgroups.failing.add(stuck.message.linux.cgroups_path)
         before = it.runtime.synchronizations
@@ -241,7 +241,7 @@ async def test_what_is_freed_without_a_stop_is_told_in_no_answer(
     async with host(tmp_path) as it:
         shared = await sharers(it, 3)
         # nobody gets more, from before anybody leaves: no batch of that can be under way later
-        monkeypatch.setattr(delivery_state, "SETTLE", 1e6)
+        monkeypatch.setattr(next_actions, "SETTLE", 1e6)
         never = [
             await it.runtime.create_container(await it.runtime.run_pod(pod(name, "2")), "main")
             for name in ("first", "second")
@@ -281,18 +281,18 @@ async def test_a_response_takes_few_along_the_oldest_first_and_none_soon_after_a
 ) -> None:
     async with host(tmp_path) as it:
         shared = await sharers(it, 6)
-        monkeypatch.setattr(delivery_state, "PAUSE", 1e9)
+        monkeypatch.setattr(next_actions, "PAUSE", 1e9)
         await it.start(pod("own", "2"))
         unrecorded = it.daemon.executor.state.unrecorded
         oldest = [*unrecorded]
         assert len(oldest) == len(shared)
-        monkeypatch.setattr(delivery_state, "PAUSE", 0.0)
+        monkeypatch.setattr(next_actions, "PAUSE", 0.0)
         await it.start(pod("next"))
         assert [*unrecorded] == oldest[1:]
         await confirmed(it)
         await it.runtime.stop_container(it.runtime.container("next/main"))
         assert [*unrecorded] == oldest[3:]
-        monkeypatch.setattr(delivery_state, "PAUSE", 1e9)
+        monkeypatch.setattr(next_actions, "PAUSE", 1e9)
         await it.start(pod("soon"))
         assert [*unrecorded] == oldest[3:]
 
@@ -419,7 +419,7 @@ async def test_cgroups_that_were_read_too_late_for_the_list_are_written_from_the
 async def test_nobody_gets_what_somebody_has_still_to_leave(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(delivery_state, "GRACE", 0.2)
+    monkeypatch.setattr(observations, "GRACE", 0.2)
     async with host(tmp_path, Held) as it:
         await it.start(pod("own", "4"), pod("shared"))
         await confirmed(it)
@@ -485,7 +485,7 @@ async def test_who_was_never_started_keeps_nobody_from_its_former_cpus(
 async def test_a_quiet_runtime_that_no_call_can_hang_is_told_one_by_one(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(delivery_state, "PAUSE", 1e9)
+    monkeypatch.setattr(next_actions, "PAUSE", 1e9)
     async with host(tmp_path, SimulatedCgroups, version="2.4.0") as it:
         shared = await sharers(it, 3)
         await it.start(pod("own", "2"))
@@ -562,7 +562,7 @@ async def test_where_nothing_can_be_written_that_is_known_from_the_start_and_tri
         cgroups.failing.clear()
         await it.daemon.executor.settle()
         assert it.daemon.executor.state.trouble, "it is tried each minute"
-        monkeypatch.setattr(delivery_state, "RETRY_WRITE", 0.0)
+        monkeypatch.setattr(observations, "RETRY_WRITE", 0.0)
         await it.daemon.executor.settle()
         assert not it.daemon.executor.state.trouble
         assert [*it.daemon.status.doubts()] == []

@@ -15,7 +15,14 @@ from msgspec.structs import replace
 
 from nri_policy.audit import orphans
 from nri_policy.daemon.daemon import Daemon, Environment
-from nri_policy.delivery import delivery_state, executor, overlap_times, overlaps
+from nri_policy.delivery import (
+    delivery_state,
+    executor,
+    next_actions,
+    observations,
+    overlap_times,
+    overlaps,
+)
 from nri_policy.delivery.cpuset_files import Change, Confined
 from nri_policy.engine.state.quota import NO_QUOTA
 from nri_policy.foundation.cpuset import CPUSet
@@ -54,7 +61,7 @@ def busy_machine(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(executor, "MAX_WAIT", 20.0)
     monkeypatch.setattr(executor, "MAX_BATCH", 20.0)
     monkeypatch.setattr(executor, "MAX_START", 20.0)
-    monkeypatch.setattr(delivery_state, "PAUSE", 0.0)
+    monkeypatch.setattr(next_actions, "PAUSE", 0.0)
 
 
 class Unwritable(SimulatedCgroups):
@@ -101,7 +108,7 @@ async def until(condition: Callable[[], bool]) -> None:
 async def test_a_stop_waits_for_nobody_to_move(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(delivery_state, "SETTLE", 1e6)  # what moves by no request does not move
+    monkeypatch.setattr(next_actions, "SETTLE", 1e6)  # what moves by no request does not move
     async with served(
         tmp_path,
         "package:1 numa:1 core:2 pu:1",
@@ -153,7 +160,7 @@ async def test_where_no_cgroup_can_be_written_the_runtime_is_told_again_at_once(
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(delivery_state, "PATIENCE", 0.0)
+    monkeypatch.setattr(next_actions, "PATIENCE", 0.0)
     async with host(tmp_path, runtime, cgroups=cgroups) as it:
         gate = Gate(it.runtime, where, "slow")
         starting = asyncio.create_task(it.start(pod("slow")))
@@ -169,7 +176,7 @@ async def test_where_no_cgroup_can_be_written_the_runtime_is_told_again_at_once(
 async def test_what_is_told_counts_only_once_it_is_seen_in_force(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(delivery_state, "FIRST_LOOK", 20.0)  # only requests look
+    monkeypatch.setattr(next_actions, "FIRST_LOOK", 20.0)  # only requests look
     async with served(tmp_path, ONE_POOL, cgroups=SimulatedCgroups) as it:
         await it.start(pod("shared", "500m"))
         shared = it.runtime.container("shared/main")
@@ -317,7 +324,7 @@ async def test_what_a_resize_frees_is_nobody_elses_until_it_is_in_force(
 async def test_a_resize_that_the_runtime_refuses_is_taken_back(
     cpu: str, runtime: tuple[str, str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(delivery_state, "GRACE", 0.1)
+    monkeypatch.setattr(observations, "GRACE", 0.1)
     async with host(tmp_path, runtime, "package:1 numa:1 core:6 pu:1") as it:
         await it.start(pod("full", "3", memory="96Mi"), pod("guest"))
         full, guest = it.runtime.containers
@@ -367,7 +374,7 @@ async def test_a_refused_resize_is_taken_back_when_the_runtime_lists_what_there_
 async def test_who_was_refused_resizes_is_explained_as_before_and_by_that(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(delivery_state, "GRACE", 0.1)
+    monkeypatch.setattr(observations, "GRACE", 0.1)
     async with served(tmp_path, ONE_POOL, cgroups=SimulatedCgroups) as it:
         await it.start(pod("full", "2", memory="96Mi"))
         (full,) = it.runtime.containers
@@ -389,7 +396,7 @@ async def test_who_was_refused_resizes_is_explained_as_before_and_by_that(
 async def test_a_resize_to_nonsense_is_taken_back(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(delivery_state, "GRACE", 0.1)
+    monkeypatch.setattr(observations, "GRACE", 0.1)
     async with served(tmp_path, ONE_POOL, cgroups=SimulatedCgroups) as it:
         await it.start(pod("own", "2"))
         (own,) = it.runtime.containers
@@ -405,7 +412,7 @@ async def test_a_resize_to_nonsense_is_taken_back(
 async def test_a_resize_that_seemed_refused_counts_when_it_ends_after_all(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(delivery_state, "GRACE", 0.0)
+    monkeypatch.setattr(observations, "GRACE", 0.0)
     async with served(tmp_path, "package:1 numa:1 core:6 pu:1", cgroups=SimulatedCgroups) as it:
         await it.start(pod("slow", "3"))
         (slow,) = it.runtime.containers
@@ -427,7 +434,7 @@ async def test_a_resize_that_seemed_refused_counts_when_it_is_seen_in_force_afte
     killed: bool, runtime: tuple[str, str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A runc goes on that a killed runtime had begun; nobody reports its end."""
-    monkeypatch.setattr(delivery_state, "GRACE", 0.0)
+    monkeypatch.setattr(observations, "GRACE", 0.0)
     monkeypatch.setattr(delivery_state, "RESIZE_LOOK", 0.01)
     async with host(tmp_path, runtime, "package:1 numa:1 core:6 pu:1") as it:
         await it.start(pod("slow", "1"), pod("guest"))
@@ -454,7 +461,7 @@ async def test_a_resize_that_seemed_refused_counts_when_it_is_seen_in_force_afte
 async def test_who_is_refused_a_resize_is_looked_at_for_a_while_only(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(delivery_state, "GRACE", 0.0)
+    monkeypatch.setattr(observations, "GRACE", 0.0)
     monkeypatch.setattr(delivery_state, "RESIZE_LOOK", 0.001)
     monkeypatch.setattr(delivery_state, "RESIZE_DOUBT", 0.01)
     async with served(tmp_path, ONE_POOL, cgroups=SimulatedCgroups) as it:
@@ -853,7 +860,7 @@ async def test_what_the_runtime_refuses_a_container_that_runs_is_written_once_it
     runtime: tuple[str, str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Where its memory nodes change too, the runtime is told; its CPUs do not wait for that."""
-    monkeypatch.setattr(delivery_state, "GRACE", 0.1)
+    monkeypatch.setattr(observations, "GRACE", 0.1)
     async with host(tmp_path, runtime, TWO_SOCKETS) as it:
         await it.start(pod("guest"))
         (guest,) = it.runtime.containers
@@ -892,8 +899,8 @@ async def test_where_crio_lists_what_was_once_so_and_no_cgroup_is_seen_all_hear_
 async def test_a_sibling_in_a_room_follows_two_resizes_where_no_cgroup_can_be_written(
     runtime: tuple[str, str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(delivery_state, "PATIENCE", 0.0)
-    monkeypatch.setattr(delivery_state, "PATIENCE_TO_REGISTER", 0.0)
+    monkeypatch.setattr(next_actions, "PATIENCE", 0.0)
+    monkeypatch.setattr(next_actions, "PATIENCE_TO_REGISTER", 0.0)
     manifest = pod("web", annotations=rooms.ROOM)
     (first,) = manifest["spec"]["containers"]
     both = [{**first, "name": name, "resources": {"requests": {"cpu": "2"}}} for name in "ab"]
