@@ -66,7 +66,7 @@ class _FirstEdition(Simulation):
 
 def played(kind: type[Simulation], jobs: str, seed: int) -> tuple[Figures, float]:
     """Figures of the jobs, and the seconds of CPU time that it took."""
-    made = synthetic.make(CLUSTER)
+    made = synthetic.make_cluster(CLUSTER)
     settings = read_settings(made.settings)
     snapshot = read_snapshot(made.cluster)
     cluster = cluster_of(snapshot)

@@ -23,7 +23,7 @@ from nri_policy.cluster.numa.service_spread import ServiceSpread
 from nri_policy.cluster.objects.node import read_node
 from nri_policy.cluster.objects.pod import read_pod
 from nri_policy.cluster.objects.settings import Extender
-from nri_policy.cluster.service.server import Handlers, Listen, server
+from nri_policy.cluster.service.server import Handlers, Listen, make_server
 from nri_policy.cluster.view import Cluster
 from nri_policy.cluster.zones.zone import NodeZones, Zone, read_zones
 from nri_policy.foundation.clock import SYSTEM_CLOCK
@@ -174,7 +174,7 @@ def over_http() -> None:
         return verbs.filter(body)
 
     answers = Handlers(verbs={"filter": answer}, ready=str, metrics=bytes, count=lambda *_: None)
-    http = server(Listen(port=0), answers)
+    http = make_server(Listen(port=0), answers)
     with socket.create_server(("127.0.0.1", 0)) as listener:
         # a process of its own, as it is in a cluster: it shares no interpreter with who asks
         child = get_context("fork").Process(target=lambda: asyncio.run(http.serve([listener])))

@@ -114,7 +114,7 @@ def fewest_racks(paths: list[Path], free: Free, sets: list[Pods]) -> int | None:
 
 
 def aligned() -> str:
-    made = synthetic.make("rack:20 host:20 cpu:32 memory:256Gi numa:4")
+    made = synthetic.make_cluster("rack:20 host:20 cpu:32 memory:256Gi numa:4")
     rack = made.settings["spec"]["topologies"][0]["levels"][0]
     engine = offline.engine_of(read_snapshot(made.cluster), read_settings(made.settings))
     placed = 0

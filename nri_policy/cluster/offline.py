@@ -29,7 +29,7 @@ import msgspec
 from msgspec.structs import replace
 
 from nri_policy.cluster.engine.engine import Engine
-from nri_policy.cluster.groups.ungating import without_place
+from nri_policy.cluster.groups.ungating import find_pods_without_place
 from nri_policy.cluster.numa import fit as numa_fit
 from nri_policy.cluster.numa.report import live_zones
 from nri_policy.cluster.numa.zone_limits import ZoneLimits
@@ -129,11 +129,11 @@ def load(engine: Engine, snapshot: ClusterSnapshot) -> None:
     assigned = (group_of(each) for each in snapshot.workloads)
     for group in (*snapshot.groups, *(each for each in assigned if each.status.assignments)):
         engine.state.set_group(group)
-    for pod in pods_elsewhere(snapshot):
+    for pod in find_pods_elsewhere(snapshot):
         engine.state.set_member(pod, None)
 
 
-def open_places(snapshot: ClusterSnapshot) -> int:
+def count_open_places(snapshot: ClusterSnapshot) -> int:
     """Return how many places groups have, Kueue's too, for pods that are not bound yet."""
     places = Counter[Key]()
     for group in (*snapshot.groups, *map(group_of, snapshot.workloads)):
@@ -144,7 +144,7 @@ def open_places(snapshot: ClusterSnapshot) -> int:
     return (+places).total()
 
 
-def pods_elsewhere(snapshot: ClusterSnapshot) -> list[Pod]:
+def find_pods_elsewhere(snapshot: ClusterSnapshot) -> list[Pod]:
     """Return the pods that run where their group has no place: they count there, beside these."""
     nodes = {each.name: each for each in snapshot.nodes}
     groups = {(each.namespace, each.name): each.status.assignments for each in snapshot.groups}
@@ -153,4 +153,6 @@ def pods_elsewhere(snapshot: ClusterSnapshot) -> list[Pod]:
         key = (pod.namespace, named_group(pod) or "")
         if groups.get(key) and pod.node in nodes and not pod.finished:
             pods.setdefault(key, []).append(pod)
-    return [pod for key, own in pods.items() for pod in without_place(groups[key], own, nodes)]
+    return [
+        pod for key, own in pods.items() for pod in find_pods_without_place(groups[key], own, nodes)
+    ]

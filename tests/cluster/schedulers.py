@@ -11,7 +11,7 @@ from typing import Any
 from msgspec.structs import replace
 
 from nri_policy.cluster.objects.settings import ClusterSettings, Extender, Topology
-from nri_policy.cluster.service.server import Listen, server
+from nri_policy.cluster.service.server import Listen, make_server
 from nri_policy.cluster.service.service import Service
 from nri_policy.kube.client import Client
 from nri_policy.kube.connection import access
@@ -74,7 +74,7 @@ async def extending(
     if levels:
         settings = replace(settings, topologies=[Topology(levels=[*levels])])
     service = Service(settings, client, None, groups=bool(levels))
-    http = server(Listen(port=0), service.answers())
+    http = make_server(Listen(port=0), service.answers())
     with socket.create_server(("127.0.0.1", 0)) as listener:
         tasks = [
             asyncio.create_task(http.serve([listener])),

@@ -13,7 +13,7 @@ from nri_policy.cluster.engine.engine import Engine
 from nri_policy.cluster.engine.unit_capacity import UnitCapacity
 from nri_policy.cluster.numa.extender import Verbs
 from nri_policy.cluster.numa.promises import LiveZones, size_of
-from nri_policy.cluster.numa.report import node_fits
+from nri_policy.cluster.numa.report import list_node_fits
 from nri_policy.cluster.numa.service_spread import ServiceSpread
 from nri_policy.cluster.numa.zone_limits import ZoneLimits
 from nri_policy.cluster.objects.pod import read_pod
@@ -260,7 +260,7 @@ def test_a_group_of_one_pod_fits_where_the_pod_does(seed: int) -> None:
     asked = group({"name": "main", "count": 1, "template": {"spec": one}})
     (placed,) = here.place(asked)
     pod = read_pod({"metadata": {"name": "p"}, "spec": one}, "")
-    rows = {row.node: row for row in node_fits(here.snapshot, pod, here.using)}
+    rows = {row.node: row for row in list_node_fits(here.snapshot, pod, here.using)}
     if placed.status.state == "Placed":
         ((node,),) = (
             cluster_of(here.snapshot).view.on_host(place.values[0])

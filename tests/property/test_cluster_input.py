@@ -18,7 +18,7 @@ from nri_policy.cluster.objects.document import DocumentError
 from nri_policy.cluster.objects.node import ClusterNode, read_node
 from nri_policy.cluster.objects.pod import read_pod
 from nri_policy.cluster.snapshot import read_snapshot
-from nri_policy.cluster.workloads.workload import pod_document, read_groups
+from nri_policy.cluster.workloads.workload import make_pod_document, read_groups
 from tests.unit.cluster import written as objects
 from tests.unit.cluster.written import HOSTNAME
 
@@ -260,7 +260,7 @@ def test_a_damaged_text_is_an_error_that_names_the_file_or_objects(
     for read in (
         lambda: read_snapshot(files.cluster),
         lambda: read_groups(documents),
-        lambda: [read_pod(pod_document(each, ""), "") for each in documents],
+        lambda: [read_pod(make_pod_document(each, ""), "") for each in documents],
     ):
         with suppress(DocumentError):
             read()

@@ -10,7 +10,7 @@ from nri_policy.cluster.objects.node import ClusterNode
 from nri_policy.cluster.objects.pod import Container, PodSpec
 from nri_policy.cluster.objects.settings import Extender
 from nri_policy.cluster.view import Cluster
-from nri_policy.cluster.zones.numa_request import numa_request
+from nri_policy.cluster.zones.numa_request import make_numa_request
 from nri_policy.cluster.zones.zone import NodeZones, Zone
 from nri_policy.foundation.clock import Clock
 from nri_policy.foundation.units import BILLIONTHS
@@ -65,7 +65,7 @@ def spec(draw: random.Random) -> PodSpec:
 @seeds(400)
 def test_they_are_as_many_as_if_tried(seed: int) -> None:
     draw = random.Random(seed)
-    found, request = report(draw), numa_request(spec(draw), strict=draw.random() < 0.5)
+    found, request = report(draw), make_numa_request(spec(draw), strict=draw.random() < 0.5)
     allocatable = {"cpu": 1, "memory": 1, "pods": 110, "example.com/gpu": 1}
     cluster = Cluster([ClusterNode(name="n", labels={}, allocatable=allocatable)], [found])
     zones = LiveZones(Extender(), cluster.view, Clock(now=lambda: 0.0))
@@ -80,6 +80,6 @@ def test_they_are_as_many_as_if_tried(seed: int) -> None:
 
 def test_most_are_counted() -> None:
     draw = random.Random(0)
-    requests = [(report(draw), numa_request(spec(draw), strict=False)) for _ in range(200)]
+    requests = [(report(draw), make_numa_request(spec(draw), strict=False)) for _ in range(200)]
     counted = sum(count_equal(*each) is not None for each in requests)
     assert counted > 80

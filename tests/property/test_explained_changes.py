@@ -13,7 +13,7 @@ from nri_policy.cluster.objects.settings import read_settings
 from nri_policy.cluster.planning.changes import SuggestedChange
 from nri_policy.cluster.planning.explanation import GroupExplanation
 from nri_policy.cluster.planning.group_answers import explain_group
-from nri_policy.cluster.planning.more_hosts import more_hosts
+from nri_policy.cluster.planning.more_hosts import find_more_hosts
 from nri_policy.cluster.requests.group import read_group
 from nri_policy.cluster.snapshot import read_snapshot
 from tests.property.seeds import seeds
@@ -172,7 +172,7 @@ def explained(cluster: Object, asked: Object) -> GroupExplanation:
     snapshot, own = read_snapshot(cluster), read_group(asked)
     engine = offline.engine_of(snapshot, read_settings(USING))
     found = explain_group(engine, own, snapshot.pods)
-    found.changes.extend(more_hosts(engine, own, snapshot))
+    found.changes.extend(find_more_hosts(engine, own, snapshot))
     return found
 
 

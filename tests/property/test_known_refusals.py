@@ -52,7 +52,7 @@ def draw_group(chance: random.Random, number: int, levels: list[str]) -> Placeme
 def play(seed: int, *, all_tried: bool) -> Places:
     """Return which groups got which places, in order."""
     chance = random.Random(seed)
-    made = synthetic.make(chance.choice(CLUSTERS))
+    made = synthetic.make_cluster(chance.choice(CLUSTERS))
     settings, snapshot = read_settings(made.settings), read_snapshot(made.cluster)
     cluster = cluster_of(snapshot)
     engine = engine_of(snapshot, settings, cluster)

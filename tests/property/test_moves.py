@@ -7,7 +7,7 @@ from collections import Counter
 from itertools import combinations
 from typing import Any
 
-from nri_policy.cluster.numa.host_fit import host_reason
+from nri_policy.cluster.numa.host_fit import find_host_reason
 from nri_policy.cluster.objects.document import PODS
 from nri_policy.cluster.objects.pod import Pod
 from nri_policy.cluster.objects.settings import ClusterSettings, read_settings
@@ -97,7 +97,7 @@ def check(snapshot: ClusterSnapshot, asked: PlacementGroup, found: MovePlan, mos
         pod = by_name[each.name]
         assert pod.annotations["placement.nri/movable"] == "true"
         assert each.source == pod.node != each.to
-        assert not host_reason(nodes[each.to], used[each.to], pod.spec)
+        assert not find_host_reason(nodes[each.to], used[each.to], pod.spec)
         used[each.to].update({**pod.spec.effective(), PODS: 1})
     cpu = {each.name: each.template.spec.effective()["cpu"] for each in asked.pod_sets}
     for assignment in found.status.assignments:
@@ -133,7 +133,7 @@ def one_is_enough(snapshot: ClusterSnapshot, asked: PlacementGroup) -> bool:
             used = used_on(snapshot, {pod.name})
             if any(
                 each.name not in (*own, pod.node)
-                and not host_reason(each, used[each.name], pod.spec)
+                and not find_host_reason(each, used[each.name], pod.spec)
                 for each in snapshot.nodes
             ):
                 return True

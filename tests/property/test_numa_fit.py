@@ -7,10 +7,10 @@ from typing import Any
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from nri_policy.cluster.numa.fit import NumaFit, reason
+from nri_policy.cluster.numa.fit import NumaFit, reason_of
 from nri_policy.cluster.objects.pod import Container, PodSpec
 from nri_policy.cluster.objects.settings import Extender
-from nri_policy.cluster.zones.numa_request import numa_request
+from nri_policy.cluster.zones.numa_request import make_numa_request
 from nri_policy.cluster.zones.zone import NodeZones, Zone
 from tests.support import numa_fit_twin as twin
 
@@ -132,14 +132,14 @@ def twin_pod(spec: PodSpec, *, strict: bool) -> twin.Pod:
 
 def check(fits: NumaFit, plain: dict[str, twin.Node], spec: PodSpec, extender: Extender) -> None:
     """Compare all nodes' answers, and the zones that are chosen."""
-    request = numa_request(spec, strict=extender.strict)
+    request = make_numa_request(spec, strict=extender.strict)
     answer = fits.ask(request)
     pod = twin_pod(spec, strict=extender.strict)
     assert request.qos == pod.qos
     assert fits.slots.keys() == plain.keys()
     for name, node in plain.items():
         slot = fits.slots[name]
-        assert reason(answer.verdicts[slot]) == twin.fit(node, pod), name
+        assert reason_of(answer.verdicts[slot]) == twin.fit(node, pod), name
         expected = twin.score(node, pod, extender.strategy, dict(extender.resources))
         assert answer.scores[slot] == expected, name
 

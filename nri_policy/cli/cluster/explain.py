@@ -35,11 +35,15 @@ from nri_policy.cluster.objects.priority import PriorityClasses
 from nri_policy.cluster.objects.settings import ZONE_LEVEL
 from nri_policy.cluster.planning.changes import SuggestedChange
 from nri_policy.cluster.planning.explanation import GroupExplanation, PodSetExplanation
-from nri_policy.cluster.planning.group_answers import explain_group, notes_of_devices, verdict
-from nri_policy.cluster.planning.more_hosts import more_hosts
-from nri_policy.cluster.planning.moves import movable_pods
+from nri_policy.cluster.planning.group_answers import (
+    describe_outcome,
+    explain_group,
+    notes_of_devices,
+)
+from nri_policy.cluster.planning.more_hosts import find_more_hosts
+from nri_policy.cluster.planning.moves import find_movable_pods
 from nri_policy.cluster.planning.queue_position import QueuePosition
-from nri_policy.cluster.report.tree_report import tree_report
+from nri_policy.cluster.report.tree_report import make_tree_report
 from nri_policy.cluster.requests.group import PlacementGroup
 from nri_policy.foundation.wording import counted
 from nri_policy.picture.racks import document, legend_of
@@ -88,8 +92,8 @@ def explain_command(  # noqa: PLR0913, PLR0917 - click names them; one for each 
             explanation = explain_group(engine, group, snapshot.pods)
             explanation.notes.extend(notes_of_devices(engine, group, snapshot.devices))
         if explanation.status.state == "Unplaceable" and not explanation.malformed:
-            movable, _ = movable_pods(engine, snapshot)
-            changes = [*explanation.changes, *more_hosts(engine, group, snapshot)]
+            movable, _ = find_movable_pods(engine, snapshot)
+            changes = [*explanation.changes, *find_more_hosts(engine, group, snapshot)]
             explanation = replace(explanation, movable=len(movable), changes=changes)
         if form in ("svg", "html"):
             _print_picture(engine, group, explanation, form)
@@ -109,7 +113,7 @@ def _print(name: str, explanation: GroupExplanation, form: str) -> None:
 def _print_picture(
     engine: Engine, group: PlacementGroup, explanation: GroupExplanation, form: str
 ) -> None:
-    report = tree_report(engine.state, topology_of(engine, group))
+    report = make_tree_report(engine.state, topology_of(engine, group))
     groups = [(f"{group.namespace}/{group.name}", explanation.status)]
     cluster = cluster_map(report, groups)
     legend = legend_of(pods_of(groups))
@@ -126,7 +130,7 @@ def _print_picture(
 
 
 def _draw(name: str, explanation: GroupExplanation) -> Iterator[Columns | Text]:
-    yield Text(f"{name}: {verdict(explanation.status, explanation.refused)}")
+    yield Text(f"{name}: {describe_outcome(explanation.status, explanation.refused)}")
     yield from (Text(f"note: {each}") for each in explanation.notes)
     yield from (Text(each) for each in _queued(explanation.standing))
     for each in explanation.pod_sets:
@@ -214,7 +218,7 @@ def _plan(movable: int) -> str:
 
 def _notes(explanation: GroupExplanation) -> Iterator[str]:
     """Return what the page says below its picture: the table's numbers as lines."""
-    yield verdict(explanation.status, explanation.refused)
+    yield describe_outcome(explanation.status, explanation.refused)
     yield from explanation.notes
     yield from _queued(explanation.standing)
     for each in explanation.pod_sets:

@@ -25,17 +25,17 @@ from nri_policy.cli.cluster.source import (
 from nri_policy.cli.failure import Exit, Failure
 from nri_policy.cli.options import form_option, name_of
 from nri_policy.cli.output import print_document, print_drawing
-from nri_policy.cluster.numa.report import NodeFit, node_fits
+from nri_policy.cluster.numa.report import NodeFit, list_node_fits
 from nri_policy.cluster.objects.pod import Pod, read_pod
-from nri_policy.cluster.offline import open_places
+from nri_policy.cluster.offline import count_open_places
 from nri_policy.cluster.workloads.workload import (
     CLAIMS,
+    describe_left_out_kinds,
     each_object,
     is_left_out,
-    left_out,
-    pod_document,
+    make_pod_document,
 )
-from nri_policy.cluster.zones.numa_request import numa_request
+from nri_policy.cluster.zones.numa_request import make_numa_request
 from nri_policy.foundation.wording import counted
 
 _MOST_ROWS = 60
@@ -79,8 +79,8 @@ def fit(  # noqa: PLR0913, PLR0917 - click names them; one for each option
         rows = service.ask("fit", document, list[NodeFit])
     else:
         snapshot, settings = source.read(groups=False)
-        rows = node_fits(snapshot, pod, settings)
-        if places := open_places(snapshot):
+        rows = list_node_fits(snapshot, pod, settings)
+        if places := count_open_places(snapshot):
             text = f"{counted(places, 'place')} of groups, whose pods are not there yet"
             click.echo(f"note: not counted: {text}", err=True)
     if form == "table":
@@ -94,7 +94,7 @@ def _pod(path: Path) -> tuple[dict[str, Any], Pod]:
     """Return the pod that a file asks about, as it is sent and as it is read; raises Failure."""
     documents = documents_of([path])
     with document_errors(name_of(path)):
-        text = left_out(documents)
+        text = describe_left_out_kinds(documents)
         objects = (each for each in each_object(documents) if not is_left_out(each[0]))
         found = [each for each in objects if each[0].get("kind") not in CLAIMS]
         if len(found) != 1:
@@ -102,7 +102,7 @@ def _pod(path: Path) -> tuple[dict[str, Any], Pod]:
             raise Failure(f"{name_of(path)}: {problem}", Exit.USAGE)
         if text:
             note_left_out(text)
-        document = pod_document(*found[0])
+        document = make_pod_document(*found[0])
         return document, read_pod(document, "")
 
 
@@ -136,7 +136,7 @@ def _verdict(rows: Sequence[NodeFit]) -> str:
 
 def _table(pod: Pod, rows: Sequence[NodeFit]) -> Table:
     some_promised = any(row.promised for row in rows)
-    request = numa_request(pod.spec, strict=False)
+    request = make_numa_request(pod.spec, strict=False)
     where = "here" if request.aligned else f"({request.qos})"
     table = Table(box=None, pad_edge=False)
     for name in ("node", "fits", "score", "zones", *["promised"] * some_promised, "reason"):

@@ -8,7 +8,7 @@ from collections.abc import Iterator, Sequence
 from nri_policy.cli.cluster.picture import cluster_map, group_lines, pods_of
 from nri_policy.cluster.engine.engine import Engine
 from nri_policy.cluster.objects.node import HOSTNAME
-from nri_policy.cluster.report.tree_report import tree_report
+from nri_policy.cluster.report.tree_report import make_tree_report
 from nri_policy.cluster.requests.group import GroupStatus
 from nri_policy.cluster.simulation.playback import Played
 from nri_policy.picture.racks import Legend, Map, Path, legend_of
@@ -40,7 +40,7 @@ class Frames:
             for node in engine.state.nodes.values()
             if not node.ready
         }
-        report = tree_report(engine.state, engine.state.settings.topologies[0].name)
+        report = make_tree_report(engine.state, engine.state.settings.topologies[0].name)
         cluster = cluster_map(report, groups, failed)
         pods = {each.path: dict(each.pods) for each in cluster.hosts() if each.pods}
         hosts = self._pods.keys() | pods.keys()

@@ -8,7 +8,7 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 from nri_policy.cli.cluster.amounts import fullest, quantities
 from nri_policy.cluster.engine.search.unfit_message import describe_left_out
 from nri_policy.cluster.objects.node import HOSTNAME
-from nri_policy.cluster.report.tree_report import Domain, TreeReport, placed_on_hosts
+from nri_policy.cluster.report.tree_report import Domain, TreeReport, count_placed_on_hosts
 from nri_policy.cluster.requests.group import GroupStatus
 from nri_policy.foundation.wording import some
 from nri_policy.picture.racks import Map, Path, Place
@@ -24,7 +24,7 @@ def cluster_map(
     changed: Collection[str] = frozenset(),
 ) -> Map:
     """Return a topology with the pods of *groups*; hosts *failed* or *changed*, by name."""
-    placed = placed_on_hosts(groups)
+    placed = count_placed_on_hosts(groups)
     known = quantities(report)
     return Map(
         name=report.topology,
@@ -59,7 +59,7 @@ def _pods(host: Domain, placed: Mapping[Path, Mapping[str, int]]) -> Mapping[str
 def pods_of(groups: Groups) -> Counter[str]:
     """Return how many pods groups have."""
     pods: Counter[str] = Counter()
-    for each in placed_on_hosts(groups).values():
+    for each in count_placed_on_hosts(groups).values():
         pods.update(each)
     return pods
 

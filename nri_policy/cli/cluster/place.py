@@ -28,7 +28,7 @@ from nri_policy.cluster.engine.engine import Engine
 from nri_policy.cluster.objects.node import HOSTNAME
 from nri_policy.cluster.planning.group_answers import try_groups
 from nri_policy.cluster.planning.preview import DomainPods, TriedGroup
-from nri_policy.cluster.report.tree_report import tree_report
+from nri_policy.cluster.report.tree_report import make_tree_report
 from nri_policy.foundation.wording import counted, some
 from nri_policy.picture.racks import document, legend_of
 from nri_policy.picture.racks_page import Parts, cluster_page
@@ -80,7 +80,7 @@ def place(  # noqa: PLR0913, PLR0917 - click names them; one for each option
 
 
 def _print_picture(engine: Engine, topology: str, tried: Sequence[TriedGroup], form: str) -> None:
-    report = tree_report(engine.state, topology)
+    report = make_tree_report(engine.state, topology)
     groups = [(_name(each), each.status) for each in tried]
     cluster = cluster_map(report, groups)
     legend = legend_of(pods_of(groups))

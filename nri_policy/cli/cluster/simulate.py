@@ -29,7 +29,7 @@ from nri_policy.cluster.cluster_files import read_documents
 from nri_policy.cluster.engine.engine import Engine
 from nri_policy.cluster.objects.document import DocumentError
 from nri_policy.cluster.offline import cluster_of, engine_of
-from nri_policy.cluster.report.tree_report import tree_report
+from nri_policy.cluster.report.tree_report import make_tree_report
 from nri_policy.cluster.simulation.figures import Figures
 from nri_policy.cluster.simulation.playback import Played, Simulation, SimulationReport
 from nri_policy.cluster.simulation.steps import SimulationStep, read_steps
@@ -161,7 +161,7 @@ def _print_picture(  # noqa: PLR0913, PLR0917 - what a page consists of
         print_page(document(cluster, frames.legend))
         return
     figures = report.figures
-    end = tree_report(engine.state, topology_name(engine, None))
+    end = make_tree_report(engine.state, topology_name(engine, None))
     moments = [*frames.moments(report.steps, [*map(_title, report.steps)])]
     parts = Parts(
         figures=(_HEADS, [*_rows(figures)]) if figures.kinds else None,

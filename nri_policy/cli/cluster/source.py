@@ -26,8 +26,8 @@ from nri_policy.cluster.objects.document import DocumentError
 from nri_policy.cluster.objects.node import HOSTNAME
 from nri_policy.cluster.objects.priority import PriorityClasses
 from nri_policy.cluster.objects.settings import ClusterSettings, read_levels, read_settings
-from nri_policy.cluster.offline import engine_of, pods_elsewhere
-from nri_policy.cluster.planning.preview import find_group, only_group
+from nri_policy.cluster.offline import engine_of, find_pods_elsewhere
+from nri_policy.cluster.planning.preview import find_group, pick_group
 from nri_policy.cluster.requests.group import PlacementGroup
 from nri_policy.cluster.service.listing import list_cluster
 from nri_policy.cluster.simulation import synthetic
@@ -35,12 +35,12 @@ from nri_policy.cluster.snapshot import ClusterSnapshot, read_snapshot
 from nri_policy.cluster.workloads.workload import (
     add_claims,
     add_priority_classes,
+    describe_left_out_kinds,
     each_object,
     is_left_out,
-    left_out,
     read_groups,
 )
-from nri_policy.cluster.zones.numa_node import unknown_policy
+from nri_policy.cluster.zones.numa_node import find_unknown_policy
 from nri_policy.foundation.garbage import collection_paused
 from nri_policy.foundation.wording import counted, did_you_mean, one_line, quoted, some
 from nri_policy.kube.client import Client
@@ -113,7 +113,7 @@ class ClusterSource(Struct, frozen=True):
         given = ClusterFiles()
         with document_errors(), collection_paused():
             if self.synthetic is not None:
-                made = synthetic.make(self.synthetic)
+                made = synthetic.make_cluster(self.synthetic)
                 given = ClusterFiles(cluster=made.cluster, settings=made.settings)
             elif not self.files:
                 given = self._ask(groups=groups, budgets=budgets, devices=devices)
@@ -188,14 +188,14 @@ def _not_counted(given: ClusterFiles, snapshot: ClusterSnapshot) -> Iterator[str
     lost = sum(bool(each.node) and each.node not in names for each in snapshot.pods)
     if lost:
         yield f"note: {counted(lost, 'pod')} on nodes that are not in the files"
-    if strays := pods_elsewhere(snapshot):
+    if strays := find_pods_elsewhere(snapshot):
         stray = some(f"{each.namespace}/{each.name}" for each in strays)
         yield f"note: pods outside their groups' places count where they run: {stray}"
     lost = sum(each.node not in names for each in snapshot.zones)
     if lost:
         yield f"note: {counted(lost, 'NodeResourceTopology object')} without a node in the files"
     for each in snapshot.zones:
-        if policy := unknown_policy(each):
+        if policy := find_unknown_policy(each):
             yield one_line(f"note: topologyManagerPolicy {quoted(policy)} is unknown ({each.node})")
             break  # one example suffices
     if wrong := next((each for each in snapshot.zones if each.too_free), None):
@@ -469,12 +469,12 @@ def group_of(
 ) -> PlacementGroup:
     """Return the group of that name in files, or the only one; raises Failure and DocumentError."""
     where = ", ".join(map(name_of, asked))
-    return only_group(groups_of(asked, classes, devices), name, where)
+    return pick_group(groups_of(asked, classes, devices), name, where)
 
 
 def _require(found: Sequence[object], paths: Iterable[Path], documents: list[Object]) -> None:
     """Raise Failure if nothing was *found* in files to place; else note what is left out."""
-    text = left_out(documents)
+    text = describe_left_out_kinds(documents)
     if not found:
         names = ", ".join(map(name_of, paths))
         problem = f"there is no object to place in it{text and f': {text}'}"

@@ -15,7 +15,7 @@ from nri_policy.cli.output import print_document, print_drawing
 from nri_policy.cli.terminal.fitting import Columns
 from nri_policy.cli.terminal.watching import repeat, watch_option
 from nri_policy.cluster.groups.queue import seconds_between
-from nri_policy.cluster.report.group_rows import GroupRow, group_rows
+from nri_policy.cluster.report.group_rows import GroupRow, make_group_rows
 from nri_policy.foundation.units import format_age, format_time
 
 
@@ -32,7 +32,7 @@ def top(source: ClusterSource, watch: bool, form: str) -> None:
 
     def show() -> None:
         snapshot, _ = source.read(nodes=False)
-        rows = group_rows(snapshot.groups, snapshot.pods)
+        rows = make_group_rows(snapshot.groups, snapshot.pods)
         if form == "table":
             print_drawing(*drawn(rows, time.time()))
         else:

@@ -22,7 +22,7 @@ from nri_policy.cli.failure import Exit, Failure
 from nri_policy.cli.options import picture_form_option
 from nri_policy.cli.output import print_document, print_drawing, print_page
 from nri_policy.cluster.engine.engine import Engine
-from nri_policy.cluster.report.tree_report import TreeReport, tree_report
+from nri_policy.cluster.report.tree_report import TreeReport, make_tree_report
 from nri_policy.cluster.requests.group import PlacementGroup
 from nri_policy.foundation.wording import counted, did_you_mean, quoted, some
 from nri_policy.picture.racks import document, legend_of
@@ -48,7 +48,7 @@ def tree(source: ClusterSource, topology: str | None, zones: bool, every: bool, 
     engine, _ = source.load()
     pictured = form in ("svg", "html")  # whose cells are hosts
     name = topology_name(engine, topology)
-    report = tree_report(engine.state, name, zones=zones and not pictured)
+    report = make_tree_report(engine.state, name, zones=zones and not pictured)
     if zones and not pictured and not engine.state.tree(name).shape.topology.below_host:
         click.echo(f"note: no zones: set belowHost: [Node] in the topology {name}", err=True)
     match form:

@@ -24,7 +24,7 @@ from nri_policy.cluster.groups.pod_writes import PendingPodWrites
 from nri_policy.cluster.groups.record import Group, QueuePlace, SeenGroup, rank_of
 from nri_policy.cluster.groups.table import GroupTable
 from nri_policy.cluster.groups.unbound_pods import UnboundPod
-from nri_policy.cluster.groups.ungating import without_pods
+from nri_policy.cluster.groups.ungating import remove_places
 from nri_policy.cluster.groups.waiting import WaitingGroups, topology_name
 from nri_policy.cluster.groups.writes import NODE_FAILED, Notice, Write, WriteStatus, with_status
 from nri_policy.cluster.numa.promises import REPORT_SECONDS, LiveZones
@@ -292,7 +292,7 @@ class GroupPlacer:
         ):
             pods.setdefault(name, []).append(each.pod)
         status = group.status
-        kept, more, hosts = without_pods(status.assignments, pods, names, self._engine.state.nodes)
+        kept, more, hosts = remove_places(status.assignments, pods, names, self._engine.state.nodes)
         if not more:
             return False
         given_back = status.given_back + more.total()

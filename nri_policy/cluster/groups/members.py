@@ -27,11 +27,11 @@ from nri_policy.cluster.workloads.membership import (
     Job,
     Made,
     PodGroup,
-    membership,
+    find_owning_job,
     object_name,
-    owning_job,
+    read_membership,
 )
-from nri_policy.cluster.workloads.replica_kinds import ReplicaOwner, followed_owner
+from nri_policy.cluster.workloads.replica_kinds import ReplicaOwner, find_followed_owner
 from nri_policy.foundation.clock import Clock
 from nri_policy.foundation.wording import quoted
 
@@ -119,7 +119,7 @@ class Members:
 
     def is_ending(self, group: Key) -> bool:
         """Whether the pods of a group are ending: all owners are Jobs without new pods."""
-        names = {owning_job(each.pod) for each in self.of(group)}
+        names = {find_owning_job(each.pod) for each in self.of(group)}
         jobs = [self._jobs.get((group[0], name or "")) for name in names]
         return (
             bool(names)
@@ -135,10 +135,10 @@ class Members:
         *names* are the pod sets of all of its pods, *owners* the uids of the group's owners.
         """
         members = self.of((group.namespace, group.name))
-        jobs = {(each.pod.namespace, owning_job(each.pod) or "") for each in members}
+        jobs = {(each.pod.namespace, find_owning_job(each.pod) or "") for each in members}
         jobs |= {self._jobs_by_uid[uid] for uid in owners if uid in self._jobs_by_uid}
         known = [self._jobs[each] for each in sorted(jobs) if each in self._jobs]
-        owner = next((key for each in members if (key := followed_owner(each.pod))), None)
+        owner = next((key for each in members if (key := find_followed_owner(each.pod))), None)
         wanted = self._owners[owner].pods if owner in self._owners else None
         return count_claims(group, members, names, known, wanted)
 
@@ -259,7 +259,7 @@ class Members:
         made, member, problem = self._made_from(pod), None, ""
         if made is not None:
             try:
-                member = Member(pod, membership(pod, made))
+                member = Member(pod, read_membership(pod, made))
             except DocumentError as error:
                 problem = str(error)
         self._put(key, self._follow(old, pod, member))
@@ -332,7 +332,7 @@ class Members:
         """Return the objects that a pod was made from, None where one of them is not known yet."""
         key = (pod.namespace, pod.name)
         job = pod_group = owner = None
-        if (name := owning_job(pod)) is not None:
+        if (name := find_owning_job(pod)) is not None:
             self._by_job.setdefault((pod.namespace, name), set()).add(key)
             job = self._jobs.get((pod.namespace, name))
             if job is None:
@@ -343,7 +343,7 @@ class Members:
             pod_group = self._pod_groups.get(named)
             if pod_group is None:
                 return None
-        if (owner_key := followed_owner(pod)) is not None:
+        if (owner_key := find_followed_owner(pod)) is not None:
             self._by_owner.setdefault(owner_key, set()).add(key)
             owner = self._owners.get(owner_key)
             if owner is None:
@@ -358,7 +358,7 @@ class Members:
             return None
         pod = record.pod
         self._put(key, None)
-        job_name = owning_job(pod)
+        job_name = find_owning_job(pod)
         if job_name is not None:
             pods = self._by_job[pod.namespace, job_name]
             pods.discard(key)
@@ -368,7 +368,7 @@ class Members:
             named.discard(key)
             if not named:
                 del self._by_pod_group[pod.namespace, pod.pod_group]
-        if (owner := followed_owner(pod)) is not None and owner in self._by_owner:
+        if (owner := find_followed_owner(pod)) is not None and owner in self._by_owner:
             self._by_owner[owner].discard(key)
             if not self._by_owner[owner]:
                 del self._by_owner[owner]

@@ -26,7 +26,7 @@ from nri_policy.cluster.groups.ungating import places_of
 from nri_policy.cluster.objects.metadata import Key
 from nri_policy.cluster.objects.node import ClusterNode
 from nri_policy.cluster.requests.group import GroupStatus, PlacementGroup
-from nri_policy.cluster.workloads.membership import Job, owning_job
+from nri_policy.cluster.workloads.membership import Job, find_owning_job
 
 
 def count_claims(
@@ -47,7 +47,7 @@ def count_claims(
     of_job: dict[str | None, list[Member]] = {}
     pod_set_of: dict[str | None, str] = {}
     for each, name in named:
-        job_name = owning_job(each.pod)
+        job_name = find_owning_job(each.pod)
         of_job.setdefault(job_name, []).append(each)
         pod_set_of[job_name] = name
     for job in jobs:
@@ -119,7 +119,7 @@ def count_spared(members: Sequence[Member], job_of: Callable[[Key], Job | None])
     """Return how many pods of a group are not created again, because as many succeeded."""
     by_name: dict[str | None, list[Member]] = {}
     for each in members:
-        by_name.setdefault(owning_job(each.pod), []).append(each)
+        by_name.setdefault(find_owning_job(each.pod), []).append(each)
     found = 0
     for name, own in by_name.items():
         job = None if name is None else job_of((own[0].pod.namespace, name))

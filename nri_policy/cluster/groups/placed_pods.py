@@ -15,7 +15,7 @@ from nri_policy.cluster.engine.state.cluster_state import ClusterState
 from nri_policy.cluster.groups.assembly import Incomplete, check_complete, pod_set_names
 from nri_policy.cluster.groups.members import Members
 from nri_policy.cluster.groups.place_claims import give_back
-from nri_policy.cluster.groups.ungating import without_place
+from nri_policy.cluster.groups.ungating import find_pods_without_place
 from nri_policy.cluster.objects.document import DocumentError
 from nri_policy.cluster.objects.metadata import Key
 from nri_policy.cluster.objects.node import HOSTNAME
@@ -82,7 +82,7 @@ class PlacedPods:
             pods = []
             for name, own in by_pod_set.items():
                 places = [each for each in group.status.assignments if each.pod_set == name]
-                pods += without_place(places, own, self._state.nodes)
+                pods += find_pods_without_place(places, own, self._state.nodes)
         elsewhere = {(key[0], pod.name) for pod in pods}
         changed = elsewhere ^ self._members.elsewhere.get(key, {}).keys()
         for pod_key in changed:

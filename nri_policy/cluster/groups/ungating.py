@@ -92,7 +92,7 @@ def places_of(
     return {each.name: known.get(_mark_of(assignment, each, nodes)) for each in pods}
 
 
-def without_pods(
+def remove_places(
     assignments: Collection[Assignment],
     pods: Mapping[str, Sequence[Pod]],
     lost: Collection[str],
@@ -124,7 +124,7 @@ def without_pods(
     return found, fewer, hosts
 
 
-def without_place(
+def find_pods_without_place(
     assignments: Collection[Assignment], pods: Collection[Pod], nodes: Mapping[str, ClusterNode]
 ) -> list[Pod]:
     """Return the pods that were let go, but are where none of *assignments* has a place."""

@@ -12,7 +12,7 @@ from typing import Any
 
 import msgspec
 
-from nri_policy.cluster.numa.fit import reason
+from nri_policy.cluster.numa.fit import reason_of
 from nri_policy.cluster.numa.node_pods import NodePods
 from nri_policy.cluster.numa.node_preemption import Preemption
 from nri_policy.cluster.numa.promised_room import REASON, PromisedRoom
@@ -116,9 +116,9 @@ class Verbs:
             elif (verdict := verdicts[slot]) == FITS or self._preemption.has_made_room(pod, name):
                 fitting.append(name)
             elif verdict & UNRESOLVABLE:
-                unresolvable[name] = reason(verdict)
+                unresolvable[name] = reason_of(verdict)
             else:
-                too_small[name] = reason(verdict)
+                too_small[name] = reason_of(verdict)
         self.rejected.update(too_small.values())
         self.rejected.update(unresolvable.values())
         failed |= too_small

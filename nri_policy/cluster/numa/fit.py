@@ -14,7 +14,7 @@ from nri_policy.cluster.objects.pod import Pod
 from nri_policy.cluster.objects.settings import ClusterSettings, Extender
 from nri_policy.cluster.snapshot import ClusterSnapshot
 from nri_policy.cluster.zones.numa_node import NumaNodes
-from nri_policy.cluster.zones.numa_request import NumaRequest, numa_request
+from nri_policy.cluster.zones.numa_request import NumaRequest, make_numa_request
 from nri_policy.native._numa_fit import (
     CONTAINER,
     FITS,
@@ -132,7 +132,7 @@ class NumaFit:
 
     def request(self, pod: Pod) -> NumaRequest:
         """Return what *pod* asks, by the settings."""
-        return numa_request(pod.spec, strict=self.settings.strict)
+        return make_numa_request(pod.spec, strict=self.settings.strict)
 
     def zones(self, name: str, request: NumaRequest) -> tuple[int, ...] | None:
         """Return the zone of each step of the filter on a node, NO_ZONE for one that needs none.
@@ -144,7 +144,7 @@ class NumaFit:
         return None if node is None else place(node, self.ask(request).request)
 
 
-def reason(verdict: int) -> str:
+def reason_of(verdict: int) -> str:
     """Return the text of a verdict, empty where the pod fits."""
     return REASONS[verdict & ~UNRESOLVABLE]
 
@@ -163,14 +163,14 @@ def fit(
     return {
         name: {
             "fits": answer.verdicts[slot] == FITS,
-            "reason": reason(answer.verdicts[slot]),
+            "reason": reason_of(answer.verdicts[slot]),
             "score": answer.scores[slot],
         }
         for name, slot in fits.slots.items()
     }
 
 
-def common_zone(zones: tuple[int, ...] | None) -> int | None:
+def find_common_zone(zones: tuple[int, ...] | None) -> int | None:
     """Return the common zone of all steps with a zone, None without a common one."""
     needed = {zone for zone in zones or () if zone != NO_ZONE}
     return needed.pop() if len(needed) == 1 else None

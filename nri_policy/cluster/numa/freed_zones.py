@@ -25,7 +25,7 @@ class Held(Struct, frozen=True):
     amounts: tuple[tuple[str, int], ...]  # resource and billionths
 
 
-def without_pods(report: NodeZones, held: Iterable[Held]) -> NodeZones:
+def free_amounts(report: NodeZones, held: Iterable[Held]) -> NodeZones:
     """Return a report as it will be after the end of pods that *held* these amounts."""
     zones, _ = select_zones(report.zones)
     freed = {zone.name: dict(zone.free) for zone in report.zones}

@@ -5,22 +5,22 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from nri_policy.cluster.objects.document import PODS, Amounts
-from nri_policy.cluster.objects.matching import selected, untolerated
+from nri_policy.cluster.objects.matching import find_untolerated, is_selected
 from nri_policy.cluster.objects.node import ClusterNode, Taint
 from nri_policy.cluster.objects.pod import PodSpec
 
 _CORDONED = Taint(key="node.kubernetes.io/unschedulable", effect="NoSchedule")
 
 
-def host_reason(node: ClusterNode, used: Amounts, spec: PodSpec) -> str:
+def find_host_reason(node: ClusterNode, used: Amounts, spec: PodSpec) -> str:
     """Return why *node*, of which pods use so much, does not take a pod; empty if it does."""
     if not node.ready:
         return "not ready"
     cordoned = (_CORDONED,) if node.unschedulable else ()
-    taint = untolerated((*node.taints, *cordoned), spec.tolerations)
+    taint = find_untolerated((*node.taints, *cordoned), spec.tolerations)
     if taint is not None:
         return f'taint "{taint}"'
-    if not selected(node.labels, spec.node_selector):
+    if not is_selected(node.labels, spec.node_selector):
         return "nodeSelector"
     if spec.affinity is not None and not spec.affinity.requires(node):
         return "affinity"

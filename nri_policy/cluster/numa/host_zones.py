@@ -18,9 +18,9 @@ from msgspec.structs import replace
 
 from nri_policy.cluster.engine.state.host_limits import HostRefusal
 from nri_policy.cluster.numa.equal_pods import count_equal
-from nri_policy.cluster.numa.fit import reason
+from nri_policy.cluster.numa.fit import reason_of
 from nri_policy.cluster.numa.promises import LiveZones, size_of
-from nri_policy.cluster.numa.shortage import zone_shortage
+from nri_policy.cluster.numa.shortage import find_zone_shortage
 from nri_policy.cluster.objects.document import PODS
 from nri_policy.cluster.objects.metadata import Key
 from nri_policy.cluster.objects.node import HOSTNAME, ClusterNode
@@ -295,7 +295,7 @@ class HostZones:
             for each in zones.promised_on(name)
             if not each.bound  # a bound pod's place stays among the places of its group
         )
-        return without(places, promised, lambda each: each.request)
+        return subtract_pods(places, promised, lambda each: each.request)
 
     def _fork(self, names: Sequence[str]) -> LiveZones:
         """Return the zones of nodes to try pods in."""
@@ -334,7 +334,7 @@ def _round_up(pods: PodsOnHost) -> PodsOnHost:
     return replace(pods, pod_set="", count=1 << (pods.count - 1).bit_length())
 
 
-def without(
+def subtract_pods(
     pods: Iterable[PodsOnHost], others: Counter[Hashable], key: Callable[[PodsOnHost], Hashable]
 ) -> list[PodsOnHost]:
     """Return *pods* less *others*, which are counted by *key*."""
@@ -370,12 +370,12 @@ def _kind(node: ClusterNode, report: NodeZones, *, free: bool) -> Hashable:
 
 def _why(zones: LiveZones, node: str, pods: PodsOnHost, kept: int) -> str:
     """Return why a node refuses one of *pods*, after it took *kept* of them."""
-    text = reason(zones.verdict(node, pods.request))
+    text = reason_of(zones.verdict(node, pods.request))
     report = zones.view.zones.get(node)
     if kept:
         return f"{text}: {kept} of {pods.count} fit together"
     if report is None:
         return text
     by_pod = policy_of(report)[1] == "pod"
-    lacks = zone_shortage(zones.view.nodes[node], report, pods.request, by_pod=by_pod)
+    lacks = find_zone_shortage(zones.view.nodes[node], report, pods.request, by_pod=by_pod)
     return f"{text}: {lacks}"

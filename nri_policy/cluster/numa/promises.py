@@ -29,8 +29,8 @@ from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from types import MappingProxyType
 
-from nri_policy.cluster.numa.fit import NumaFit, common_zone, reason
-from nri_policy.cluster.numa.freed_zones import Held, without_pods
+from nri_policy.cluster.numa.fit import NumaFit, find_common_zone, reason_of
+from nri_policy.cluster.numa.freed_zones import Held, free_amounts
 from nri_policy.cluster.objects.document import CPU, Amounts
 from nri_policy.cluster.objects.metadata import Key
 from nri_policy.cluster.objects.node import ClusterNode
@@ -38,12 +38,17 @@ from nri_policy.cluster.objects.pod import Pod
 from nri_policy.cluster.objects.settings import Extender
 from nri_policy.cluster.view import ClusterView
 from nri_policy.cluster.zones.numa_node import zone_id, zone_name
-from nri_policy.cluster.zones.numa_request import GUARANTEED, NumaRequest, is_shared, numa_request
+from nri_policy.cluster.zones.numa_request import (
+    GUARANTEED,
+    NumaRequest,
+    is_shared,
+    make_numa_request,
+)
 from nri_policy.cluster.zones.reported_pods import (
     BoundPod,
+    find_own_resources,
     lists_pods,
     omits_pod,
-    own_resources,
     select_counted,
     zones_by_pod,
 )
@@ -128,7 +133,7 @@ class LiveZones:
         self.remove_pod(*key, keep_promise=True)
         self._node_of[key] = pod.node
         zone = zone_id(pod.annotations.get(ZONE_ANNOTATION, ""))
-        bound = BoundPod(own_resources(pod.spec), pod.spec, zone)
+        bound = BoundPod(find_own_resources(pod.spec), pod.spec, zone)
         self._bound.setdefault(pod.node, {})[key] = bound
         self._zones_of.pop(pod.node, None)
         promise = self.promises.get(key)
@@ -210,7 +215,7 @@ class LiveZones:
             counted = [pod for key, pod in gone.items() if key not in self.promises]
             if counted and name in zones:
                 held = [each for pod in counted for each in self.held(name, pod)]
-                zones[name] = without_pods(zones[name], held)
+                zones[name] = free_amounts(zones[name], held)
                 made._read(name)
             else:
                 made._put(name)
@@ -239,7 +244,7 @@ class LiveZones:
         zone = self._zone(node, request)
         self._put(node)
         if verdict != FITS:
-            raise NoRoomError(f"node {node}: {reason(verdict)}")
+            raise NoRoomError(f"node {node}: {reason_of(verdict)}")
         self._make((pod.namespace, pod.name), node, request, zone, bound=False)
         return None if zone is None else zone_name(zone)
 
@@ -250,7 +255,7 @@ class LiveZones:
         container, or does not judge CPUs because they are shared, take the zone with most left.
         """
         node, steps = self.fits.get(name), self.fits.zones(name, request)
-        zone = common_zone(steps)
+        zone = find_common_zone(steps)
         if node is None or steps is None or (zone is not None and not self._shares(name, request)):
             return zone
         amounts: Counter[int] = Counter()
@@ -286,7 +291,7 @@ class LiveZones:
         return report is not None and omits_pod(report, pod)
 
     def _request(self, pod: BoundPod) -> NumaRequest:
-        return numa_request(pod.spec, strict=self.fits.settings.strict)
+        return make_numa_request(pod.spec, strict=self.fits.settings.strict)
 
     def _confirm(self, node: str, *, fresh: bool = False) -> None:
         """End the promises that the report of a node contains; *fresh*: it has just come."""

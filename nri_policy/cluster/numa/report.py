@@ -10,10 +10,10 @@ from collections.abc import Mapping
 
 from msgspec import Struct
 
-from nri_policy.cluster.numa.fit import reason
-from nri_policy.cluster.numa.host_fit import host_reason
+from nri_policy.cluster.numa.fit import reason_of
+from nri_policy.cluster.numa.host_fit import find_host_reason
 from nri_policy.cluster.numa.promises import LiveZones
-from nri_policy.cluster.numa.shortage import host_shortage, zone_shortage
+from nri_policy.cluster.numa.shortage import find_host_shortage, find_zone_shortage
 from nri_policy.cluster.objects.document import PODS, Amounts
 from nri_policy.cluster.objects.pod import Pod
 from nri_policy.cluster.objects.settings import ClusterSettings
@@ -37,7 +37,7 @@ class NodeFit(Struct, frozen=True):
     lacks: str = ""  # of what there is too little, in numbers; empty where that is not the reason
 
 
-def node_fits(snapshot: ClusterSnapshot, pod: Pod, settings: ClusterSettings) -> list[NodeFit]:
+def list_node_fits(snapshot: ClusterSnapshot, pod: Pod, settings: ClusterSettings) -> list[NodeFit]:
     """Return a row for each node, by name."""
     zones = live_zones(snapshot, settings)
     used: dict[str, Counter[str]] = {}
@@ -80,14 +80,14 @@ def rows_of(zones: LiveZones, pod: Pod, used: Mapping[str, Amounts]) -> list[Nod
         aligned = request.aligned and reported is not None and reported.known and reported.single
         chosen = (aligned and zones.fits.zones(name, request)) or ()
         node, report = zones.view.nodes[name], zones.view.zones.get(name)
-        why = host_reason(node, used.get(name, {}), pod.spec)
+        why = find_host_reason(node, used.get(name, {}), pod.spec)
         lacks = ""
         if why.startswith(("nodeSelector", "resource")):
-            lacks = host_shortage(node, used.get(name, {}), pod.spec)
+            lacks = find_host_shortage(node, used.get(name, {}), pod.spec)
         elif not why:
-            why = reason(answer.verdicts[slot])
+            why = reason_of(answer.verdicts[slot])
             if why and reported is not None and report is not None and not reported.stale:
-                lacks = zone_shortage(node, report, request, by_pod=reported.by_pod)
+                lacks = find_zone_shortage(node, report, request, by_pod=reported.by_pod)
         rows.append(
             NodeFit(
                 node=name,

@@ -19,7 +19,7 @@ from nri_policy.cluster.zones.zone import NodeZones, Zone
 from nri_policy.foundation.units import BILLIONTHS
 
 
-def host_shortage(node: ClusterNode, used: Amounts, spec: PodSpec) -> str:
+def find_host_shortage(node: ClusterNode, used: Amounts, spec: PodSpec) -> str:
     """Return what *node* as a whole, of which pods use so much, lacks; empty if nothing."""
     for label in sorted(spec.node_selector.items() - node.labels.items()):
         return "no label {}={}".format(*label)
@@ -41,7 +41,7 @@ def _offers_instead(node: ClusterNode, resource: str) -> str:
     return f"; it offers {', '.join(alike)}" if alike else ""
 
 
-def zone_shortage(
+def find_zone_shortage(
     node: ClusterNode, report: NodeZones, request: NumaRequest, *, by_pod: bool
 ) -> str:
     """Return what NUMA zones lack for the pod, or for the first of its containers that finds none.

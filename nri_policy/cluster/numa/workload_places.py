@@ -12,12 +12,12 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 
 from msgspec.structs import replace
 
-from nri_policy.cluster.numa.fit import reason
-from nri_policy.cluster.numa.host_fit import host_reason
+from nri_policy.cluster.numa.fit import reason_of
+from nri_policy.cluster.numa.host_fit import find_host_reason
 from nri_policy.cluster.numa.promises import LiveZones
 from nri_policy.cluster.objects.assignment import Assignment
 from nri_policy.cluster.objects.document import CPU, PODS
-from nri_policy.cluster.objects.matching import selected
+from nri_policy.cluster.objects.matching import is_selected
 from nri_policy.cluster.objects.metadata import Key
 from nri_policy.cluster.objects.node import HOSTNAME, ClusterNode
 from nri_policy.cluster.objects.pod import Pod, PodSpec
@@ -93,12 +93,12 @@ class WorkloadPlaces:
             why: Counter[str] = Counter()
             for node in self._zones.view.nodes.values() if pod_set.count else ():
                 usable = replace(node, ready=True, unschedulable=False, taints=())
-                problem = host_reason(usable, {}, spec)
+                problem = find_host_reason(usable, {}, spec)
                 if problem in ("nodeSelector", "affinity"):
                     continue
                 verdict = self._zones.verdict(node.name, request)
                 if not problem and verdict & UNRESOLVABLE:
-                    problem = reason(verdict)
+                    problem = reason_of(verdict)
                 if not problem:
                     why.clear()
                     break
@@ -187,7 +187,7 @@ class WorkloadPlaces:
             own = self._zones.view.on_host(named[HOSTNAME]) if HOSTNAME in named else nodes
             taken = min(each.count, count)
             count -= taken
-            yield [node for node in own if selected(node.labels, named)], taken
+            yield [node for node in own if is_selected(node.labels, named)], taken
 
     def _usable(
         self, nodes: Sequence[ClusterNode], spec: PodSpec, request: NumaRequest, why: Counter[str]
@@ -198,9 +198,9 @@ class WorkloadPlaces:
         found = []
         for node in nodes:
             slot = fits.slots.get(node.name)
-            problem = host_reason(node, {}, spec)
+            problem = find_host_reason(node, {}, spec)
             if not problem and slot is not None:
-                problem = reason(answer.verdicts[slot])
+                problem = reason_of(answer.verdicts[slot])
             if problem:
                 why[problem] += 1
             elif slot is not None:

@@ -27,10 +27,10 @@ from nri_policy.cluster.numa.host_zones import (
     HostZones,
     Kinds,
     PodsOnHost,
-    without,
+    subtract_pods,
 )
 from nri_policy.cluster.numa.promises import LiveZones
-from nri_policy.cluster.numa.zone_refusal import describe, refusal
+from nri_policy.cluster.numa.zone_refusal import describe_refusal, make_refusal
 from nri_policy.cluster.objects.assignment import Assignment
 from nri_policy.cluster.objects.metadata import Key
 from nri_policy.cluster.objects.node import HOSTNAME
@@ -39,7 +39,7 @@ from nri_policy.cluster.objects.settings import ZONE_LEVEL, ClusterSettings
 from nri_policy.cluster.requests.group import GroupStatus, PlacementGroup
 from nri_policy.cluster.requests.request import Unit
 from nri_policy.cluster.zones.numa_node import NODE_TYPE, zone_id
-from nri_policy.cluster.zones.numa_request import NumaRequest, numa_request
+from nri_policy.cluster.zones.numa_request import NumaRequest, make_numa_request
 
 
 class ZoneLimits:
@@ -124,7 +124,7 @@ class ZoneLimits:
         """Return the status of a group that zones refuse; it has the condition `ZONES_REFUSE`."""
         hosts, empty = self._by_host(placed), self._empty
         small = {host: empty.refused(host, hosts[host]) for host in refused}
-        return refusal(message, describe(placed.status, refused, small))
+        return make_refusal(message, describe_refusal(placed.status, refused, small))
 
     def check(self, group: PlacementGroup) -> Refusals:
         """Return what nodes refuse of a group's pods at the places that it has.
@@ -137,7 +137,7 @@ class ZoneLimits:
             for host, pods in self._by_host(group).items()
             if host in empty.aligned_hosts()
         }
-        return describe(group.status, found, found)
+        return describe_refusal(group.status, found, found)
 
     def too_small(self, spec: PodSpec) -> dict[str, str]:
         """Return the nodes that refuse a pod of *spec* even if they are empty, and why."""
@@ -254,7 +254,7 @@ class ZoneLimits:
         found = {}
         for host, pods in self._by_host(group).items():
             there = sum(running[node.name] for node in self._view.on_host(host))
-            if left := without(pods, Counter({None: there}), lambda _: None):
+            if left := subtract_pods(pods, Counter({None: there}), lambda _: None):
                 found[host] = left
         return found
 
@@ -281,7 +281,7 @@ class ZoneLimits:
         ]
 
     def _request(self, spec: PodSpec) -> NumaRequest:
-        return numa_request(spec, strict=self._strict)
+        return make_numa_request(spec, strict=self._strict)
 
 
 def _new_pods(before: ByHost, host: str, pods: Iterable[PodsOnHost]) -> list[PodsOnHost]:
@@ -289,4 +289,4 @@ def _new_pods(before: ByHost, host: str, pods: Iterable[PodsOnHost]) -> list[Pod
     had = Counter[Hashable]()
     for each in before.get(host, ()):
         had[each.pod_set, each.zone] += each.count
-    return without(pods, had, lambda each: (each.pod_set, each.zone))
+    return subtract_pods(pods, had, lambda each: (each.pod_set, each.zone))

@@ -15,7 +15,7 @@ _WHEN_EMPTY = "even if it is empty"
 _NOW = "while its zones are as full as now"
 
 
-def describe(status: GroupStatus, refused: RefusedByHost, small: RefusedByHost) -> Refusals:
+def describe_refusal(status: GroupStatus, refused: RefusedByHost, small: RefusedByHost) -> Refusals:
     """Return what is *refused* at the places in *status*; *small* is what hosts refuse if empty."""
     by_pod_set: dict[str, dict[str, HostRefusal]] = {}
     curable = set[str]()  # pod sets of which hosts would take more if they were empty
@@ -33,7 +33,7 @@ def describe(status: GroupStatus, refused: RefusedByHost, small: RefusedByHost) 
     return Refusals(pods, texts, not curable)
 
 
-def refusal(message: str, refusals: Refusals) -> GroupStatus:
+def make_refusal(message: str, refusals: Refusals) -> GroupStatus:
     """Return the status of a group that zones refuse; *message* says what they leave room for."""
     text = "; ".join(refusals.texts)
     reason = "ZonesTooSmall" if refusals.too_small else "ZonesFull"

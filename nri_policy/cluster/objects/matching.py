@@ -118,7 +118,7 @@ class NodeAffinity(Struct, frozen=True):
         return sum(each.weight for each in self.preferred or () if each.preference.matches(node))
 
 
-def untolerated(taints: Iterable[Taint], tolerations: Iterable[Toleration]) -> Taint | None:
+def find_untolerated(taints: Iterable[Taint], tolerations: Iterable[Toleration]) -> Taint | None:
     """Return the first taint that keeps new pods away and that none of *tolerations* tolerates."""
     for taint in taints:
         if taint.effect in _REPELLING and not any(each.tolerates(taint) for each in tolerations):
@@ -126,7 +126,7 @@ def untolerated(taints: Iterable[Taint], tolerations: Iterable[Toleration]) -> T
     return None
 
 
-def selected(labels: Mapping[str, str], selector: Mapping[str, str]) -> bool:
+def is_selected(labels: Mapping[str, str], selector: Mapping[str, str]) -> bool:
     """Return whether *labels* have all of a node selector."""
     return all(labels.get(key) == value for key, value in selector.items())
 

@@ -181,7 +181,7 @@ def _unknown_labels(engine: Engine, pod_set: PodSet) -> Iterator[str]:
                 yield f"{spread}: a weight is for {quoted(value)}, which no node has{hint}"
 
 
-def verdict(status: GroupStatus, refused: Mapping[str, int]) -> str:
+def describe_outcome(status: GroupStatus, refused: Mapping[str, int]) -> str:
     """Return in a few words what came of a group of which nodes would refuse so many pods."""
     pods = sum(place.count for each in status.assignments for place in each.domains)
     left = sum(refused.values())

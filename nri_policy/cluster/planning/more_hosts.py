@@ -29,7 +29,7 @@ MAX_HOSTS = 256  # of a kind
 _MAX_MODELS = 8  # hosts of which copies are tried
 
 
-def more_hosts(
+def find_more_hosts(
     engine: Engine, group: PlacementGroup, snapshot: ClusterSnapshot
 ) -> list[SuggestedChange]:
     """Return the fewest hosts that would make *group* fit, of one kind; nothing if none would.

@@ -28,7 +28,7 @@ from msgspec.structs import replace
 from nri_policy.cluster.engine.engine import Engine
 from nri_policy.cluster.engine.reservation import find_assigned_nodes
 from nri_policy.cluster.engine.unit_capacity import UnitCapacity
-from nri_policy.cluster.numa.host_fit import host_reason
+from nri_policy.cluster.numa.host_fit import find_host_reason
 from nri_policy.cluster.numa.promises import LiveZones
 from nri_policy.cluster.numa.report import live_zones
 from nri_policy.cluster.objects.budget import Budget
@@ -84,7 +84,7 @@ def plan_moves(
     """
     if group.status.assignments:
         raise DocumentError("", f"{group.namespace}/{group.name} has its places")
-    movable, staying = movable_pods(engine, snapshot)
+    movable, staying = find_movable_pods(engine, snapshot)
     search = _Search(engine, group, snapshot, most)
     status, moves = search.find(movable, snapshot.budgets)
     status = engine.count_by_zones(group, status)
@@ -100,7 +100,7 @@ def plan_moves(
     )
 
 
-def movable_pods(engine: Engine, snapshot: ClusterSnapshot) -> tuple[list[Pod], Counter[str]]:
+def find_movable_pods(engine: Engine, snapshot: ClusterSnapshot) -> tuple[list[Pod], Counter[str]]:
     """Return the pods that could move; and how many others were to be movable, by why not."""
     known = engine.state.pods()
     movable, staying = [], Counter[str]()
@@ -360,7 +360,7 @@ class _Search:
             node = next(iter(trial.spread(group)))
             if not node:
                 break
-            taken = host_reason(trial.state.nodes[node], {}, pod.spec)  # not its resources
+            taken = find_host_reason(trial.state.nodes[node], {}, pod.spec)  # not its resources
             if not taken and self._zones.choose(pod, request, [node]):
                 return node
             trial.state.close([node])

@@ -44,13 +44,13 @@ def record_placed(state: ClusterState, group: PlacementGroup, status: GroupStatu
     placed = msgspec.structs.replace(group, status=status)
     if status.state == "Placed":
         state.set_group(placed)
-    levels, parts = pods_by_domain(state, placed)
+    levels, parts = count_by_domain(state, placed)
     return TriedGroup(
         namespace=group.namespace, name=group.name, status=status, levels=levels, parts=parts
     )
 
 
-def only_group(groups: Sequence[PlacementGroup], name: str | None, where: str) -> PlacementGroup:
+def pick_group(groups: Sequence[PlacementGroup], name: str | None, where: str) -> PlacementGroup:
     """Return the only one of *groups*, or that of a name, see `find_group`; raises DocumentError.
 
     They are in a file, *where*.
@@ -93,7 +93,7 @@ def tree_of_hosts(state: ClusterState, group: PlacementGroup) -> Tree:
     return state.tree((named or state.settings.topologies[0]).name)
 
 
-def pods_by_domain(
+def count_by_domain(
     state: ClusterState, group: PlacementGroup
 ) -> tuple[list[str], list[DomainPods]]:
     """Return a group's pods by the domains above their leaves, and the levels of these."""

@@ -34,7 +34,7 @@ class GroupRow(Struct, frozen=True, rename="camel"):
     message: str
 
 
-def group_rows(groups: Iterable[PlacementGroup], pods: Iterable[Pod]) -> list[GroupRow]:
+def make_group_rows(groups: Iterable[PlacementGroup], pods: Iterable[Pod]) -> list[GroupRow]:
     """Return a row for each group: those in need first, then by the order of the queue."""
     running: Counter[tuple[str, str | None]] = Counter()
     for pod in pods:

@@ -48,7 +48,7 @@ class TreeReport(Struct, frozen=True, rename="camel"):
     left_out: list[LeftOut]
 
 
-def tree_report(state: ClusterState, name: str, *, zones: bool = False) -> TreeReport:
+def make_tree_report(state: ClusterState, name: str, *, zones: bool = False) -> TreeReport:
     """Return what there is of the topology *name*, down to its hosts, or to their *zones*.
 
     A zone's amounts are what its node's NodeResourceTopology says, less what is promised there.
@@ -102,7 +102,7 @@ def _domains(
             )
 
 
-def placed_on_hosts(
+def count_placed_on_hosts(
     groups: Iterable[tuple[str, GroupStatus]],
 ) -> dict[tuple[str, ...], Counter[str]]:
     """Return the pods of *groups*, by name, on each leaf: the path of one that is no host."""

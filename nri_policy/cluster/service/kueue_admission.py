@@ -37,7 +37,9 @@ OF_KUEUE = (WORKLOADS, CHECKS, FLAVORS)
 IDLE = 1.0  # seconds after which it looks again without news: whether we lead
 
 
-def kueue_sources(admission: NumaAdmission, controller: Controller | None) -> list[WatchedKind]:
+def list_kueue_sources(
+    admission: NumaAdmission, controller: Controller | None
+) -> list[WatchedKind]:
     """Return what is followed of Kueue; its topology assignments count as groups, if there are any.
 
     Where Kueue is not installed, there is nothing.

@@ -8,7 +8,7 @@ from nri_policy.cluster.engine.engine import Engine
 from nri_policy.cluster.numa.extender import BadRequestError, read_json
 from nri_policy.cluster.objects.document import DocumentError
 from nri_policy.cluster.planning.group_answers import explain_group, try_groups
-from nri_policy.cluster.planning.preview import find_group, only_group
+from nri_policy.cluster.planning.preview import find_group, pick_group
 from nri_policy.cluster.requests.group import PlacementGroup
 from nri_policy.cluster.workloads.workload import read_groups
 from nri_policy.foundation.wording import quoted
@@ -37,7 +37,7 @@ def answer_explain(engine: Engine, body: bytes) -> bytes:
             if name is not None and not isinstance(name, str):
                 raise BadRequestError(f"name: {quoted(name)} is no name")
             objects = given.get("objects") if isinstance(given, dict) else given
-            group = only_group(_groups(objects), name, "the objects")
+            group = pick_group(_groups(objects), name, "the objects")
         return msgspec.json.encode(explain_group(engine, group, live=True))
     except DocumentError as error:
         raise BadRequestError(str(error)) from error

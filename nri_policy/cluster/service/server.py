@@ -141,7 +141,7 @@ class Server(uvicorn.Server):
         yield
 
 
-def application(answers: Handlers, *, certified_only: bool) -> Starlette:
+def make_application(answers: Handlers, *, certified_only: bool) -> Starlette:
     """Return the application that answers on all paths."""
 
     def verb(name: str, answer: Verb) -> Route:
@@ -178,11 +178,11 @@ def application(answers: Handlers, *, certified_only: bool) -> Starlette:
     )
 
 
-def server(listen: Listen, answers: Handlers) -> Server:
+def make_server(listen: Listen, answers: Handlers) -> Server:
     """Return the server; raises ValueError, and OSError for files that cannot be read."""
     listen.check()
     config = uvicorn.Config(
-        application(answers, certified_only=listen.client_ca is not None),
+        make_application(answers, certified_only=listen.client_ca is not None),
         host=listen.host,
         port=listen.port,
         http=_Protocol,

@@ -30,8 +30,8 @@ from nri_policy.cluster.service.lease import Lease, LeaseName
 from nri_policy.cluster.service.live_settings import LiveSettings, PlacementFile
 from nri_policy.cluster.service.node_health import NodeHealth
 from nri_policy.cluster.service.queries import answer_explain, answer_place
-from nri_policy.cluster.service.server import Handlers, Listen, server
-from nri_policy.cluster.service.sources import GROUPS, OF_EXTENDER, OF_GROUPS, sources
+from nri_policy.cluster.service.server import Handlers, Listen, make_server
+from nri_policy.cluster.service.sources import GROUPS, OF_EXTENDER, OF_GROUPS, list_sources
 from nri_policy.cluster.service.watch import PODS, Watch
 from nri_policy.cluster.service.writer import Writer
 from nri_policy.cluster.view import Cluster
@@ -89,7 +89,7 @@ class Service:
             self.writer = Writer(client, self.controller, self._may_write, clock)
         if self.admission is not None:
             self.admission_writer = AdmissionWriter(client, self.admission, self._may_admit, clock)
-        followed = sources(
+        followed = list_sources(
             self.settings,
             self.cluster,
             self.zones,
@@ -341,7 +341,7 @@ async def run(  # noqa: PLR0913 - keywords: what it is given to work with
     service = Service(
         settings, client, lease, groups=groups, readiness=readiness, kueue=kueue, file=file
     )
-    http = server(listen, service.answers())
+    http = make_server(listen, service.answers())
     loop = asyncio.get_running_loop()
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, setattr, http, "should_exit", True)

@@ -21,7 +21,7 @@ from nri_policy.cluster.objects.metadata import Key, ObjectMeta
 from nri_policy.cluster.objects.node import read_node
 from nri_policy.cluster.objects.pod import read_pod
 from nri_policy.cluster.requests.group import read_group
-from nri_policy.cluster.service.kueue_admission import kueue_sources
+from nri_policy.cluster.service.kueue_admission import list_kueue_sources
 from nri_policy.cluster.service.live_settings import PLACEMENTS, TOPOLOGIES, LiveSettings
 from nri_policy.cluster.service.watch import PODS, ZONES, WatchedKind
 from nri_policy.cluster.view import Cluster
@@ -50,7 +50,7 @@ class _Identified(Struct):
     metadata: ObjectMeta
 
 
-def sources(  # noqa: PLR0913, PLR0917 - the receivers
+def list_sources(  # noqa: PLR0913, PLR0917 - the receivers
     settings: LiveSettings,
     cluster: Cluster,
     zones: LiveZones,
@@ -83,7 +83,7 @@ def sources(  # noqa: PLR0913, PLR0917 - the receivers
         _reports(cluster),
         _budgets(pods),
         *(source for each in also for source in _of_groups(each)),
-        *([] if admission is None else kueue_sources(admission, controller)),
+        *([] if admission is None else list_kueue_sources(admission, controller)),
     ]
     return [_wake_after(each, wake) for each in found]
 

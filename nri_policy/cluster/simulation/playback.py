@@ -31,7 +31,7 @@ from nri_policy.cluster.objects.document import Amounts, DocumentError, join
 from nri_policy.cluster.objects.metadata import Key
 from nri_policy.cluster.objects.priority import PriorityClasses
 from nri_policy.cluster.planning.group_answers import notes_of
-from nri_policy.cluster.planning.preview import find_group, pods_by_domain
+from nri_policy.cluster.planning.preview import count_by_domain, find_group
 from nri_policy.cluster.requests.group import (
     GroupStatus,
     PlacementGroup,
@@ -44,7 +44,11 @@ from nri_policy.cluster.simulation.figures import Figures, Recorder, amounts_of
 from nri_policy.cluster.simulation.steps import Expected, SimulationStep
 from nri_policy.cluster.simulation.synthetic_jobs import SyntheticJob
 from nri_policy.cluster.view import Cluster
-from nri_policy.cluster.workloads.workload import add_priority_classes, left_out, read_groups
+from nri_policy.cluster.workloads.workload import (
+    add_priority_classes,
+    describe_left_out_kinds,
+    read_groups,
+)
 from nri_policy.foundation.units import parse_duration
 from nri_policy.foundation.wording import counted, did_you_mean, quoted
 
@@ -126,7 +130,7 @@ class Simulation:
         if step.at is not None:
             self._advance(max(self._now, parse_duration(step.at)))
         runs = None if step.runs is None else parse_duration(step.runs)
-        text = left_out(step.apply or ())
+        text = describe_left_out_kinds(step.apply or ())
         notes = [f"left out, as they are not placed: {text}"] if text else []
         add_priority_classes(step.apply or (), self._classes)
         for group in read_groups(step.apply or (), self._classes):
@@ -484,7 +488,7 @@ class Simulation:
 
     def _state(self, group: PlacementGroup) -> GroupState:
         pods: Counter[str] = Counter()
-        for part in pods_by_domain(self._engine.state, group)[1]:
+        for part in count_by_domain(self._engine.state, group)[1]:
             pods[part.values[-1]] += part.pods
         return GroupState(
             name=_name((group.namespace, group.name)),

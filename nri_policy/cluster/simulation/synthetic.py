@@ -50,7 +50,7 @@ class Synthetic(NamedTuple):
     settings: Object
 
 
-def make(text: str) -> Synthetic:
+def make_cluster(text: str) -> Synthetic:
     """Return the cluster that *text* specifies; DocumentError says which word is wrong."""
     for word in text.split():
         if "," in word:

@@ -25,7 +25,7 @@ from nri_policy.cluster.requests.annotations import (
     check_owner,
 )
 from nri_policy.cluster.requests.group import PlacementGroup, PlacementRequest, PodSet
-from nri_policy.cluster.workloads.membership import LEADER, LEADER_EXCLUDED, WORKERS, sub_group
+from nri_policy.cluster.workloads.membership import LEADER, LEADER_EXCLUDED, WORKERS, find_sub_group
 from nri_policy.cluster.workloads.pod_sets import make_group, make_pod_set
 from nri_policy.manifests.workloads import TemplatedSpec, count_parallel
 
@@ -162,7 +162,7 @@ def _sub_groups(pods: int, policy: _SubGroupPolicy, path: str) -> Iterator[tuple
     if not leader:
         yield "", range(1)
     number = 0
-    while workers := sub_group(number, size, pods, leader=leader):
+    while workers := find_sub_group(number, size, pods, leader=leader):
         yield f"-{number}", workers
         number += 1
 

@@ -208,7 +208,7 @@ def object_name(name: str) -> str:
     return f"{plain}-{digest}" if plain else digest
 
 
-def owning_job(pod: Pod) -> str | None:
+def find_owning_job(pod: Pod) -> str | None:
     """Return the name of the Job that a pod is of."""
     for owner in pod.owners:
         if owner.controller and owner.kind == "Job":
@@ -225,7 +225,7 @@ class Made(Struct, frozen=True):
     exclusive_jobs: int = 0  # separate groups: so many Jobs of its JobSet
 
 
-def membership(pod: Pod, made: Made) -> Membership:
+def read_membership(pod: Pod, made: Made) -> Membership:
     """Return the membership that *pod* declares; raises DocumentError for contradictions."""
     given = _Given(pod)
     name = given.get(GROUP)
@@ -287,7 +287,7 @@ def _key(pod: Pod, name: str) -> Key:
     return pod.namespace, object_name(name)
 
 
-def sub_group(number: int, size: int, pods: int, *, leader: bool = True) -> range:
+def find_sub_group(number: int, size: int, pods: int, *, leader: bool = True) -> range:
     """Return the worker indices of a sub-group of a LeaderWorkerSet's group, which has *pods*.
 
     Where sub-groups of *size* leave one pod over, that is the *leader*, 0: it is in the first one,
@@ -314,7 +314,7 @@ def _of_lws(pod: Pod, given: _Given, name: str) -> Membership:
             every = range(1)  # a leader that is in none
         else:
             size = given.count(_LWS_SUBGROUP_SIZE, LWS_SUBGROUP)
-            group, every = f"{group}-{number}", sub_group(number, size, pods, leader=leader)
+            group, every = f"{group}-{number}", find_sub_group(number, size, pods, leader=leader)
     return Membership(
         group=_key(pod, group),
         size=len(every),

@@ -103,7 +103,7 @@ def read_owner(value: Mapping[str, Any], kind: str, path: str) -> ReplicaOwner:
     return ReplicaOwner(kind, namespace, name, pods)
 
 
-def followed_owner(pod: Pod) -> tuple[str, str, str] | None:
+def find_followed_owner(pod: Pod) -> tuple[str, str, str] | None:
     """Return kind, namespace and name of the followed object that owns a pod, if one does."""
     for each in pod.owners:
         if each.controller and (each.api_version, each.kind) in FOLLOWED:

@@ -54,7 +54,7 @@ from nri_policy.cluster.workloads.membership import (
     LWS_GROUP,
     LWS_SUBGROUP,
     PodGroup,
-    owning_job,
+    find_owning_job,
     read_pod_group,
 )
 from nri_policy.cluster.workloads.pod_sets import (
@@ -212,7 +212,7 @@ def is_left_out(value: Object) -> bool:
     return named and not did_you_mean(str(kind), known)
 
 
-def left_out(documents: Iterable[object]) -> str:
+def describe_left_out_kinds(documents: Iterable[object]) -> str:
     """Return how many of the objects in *documents* are left out, by kind; empty for none.
 
     Raises DocumentError.
@@ -221,7 +221,7 @@ def left_out(documents: Iterable[object]) -> str:
     return ", ".join(f"{number} {kind}" for kind, number in kinds.items())
 
 
-def pod_document(value: Object, path: str) -> Object:
+def make_pod_document(value: Object, path: str) -> Object:
     """Return the Pod that stands for all that a workload of one template makes.
 
     Raises DocumentError for other kinds.
@@ -378,7 +378,7 @@ def _group_name(pod: Pod, given: Mapping[str, str], pod_group: PodGroup | None) 
         apart = LWS_SUBGROUP_EXCLUSIVE in given and LWS_SUBGROUP in given
         return f"{name}-{given[LWS_SUBGROUP]}" if apart else name
     jobset = None if JOBSET_EXCLUSIVE in given else given.get(JOBSET)
-    return jobset or owning_job(pod)
+    return jobset or find_owning_job(pod)
 
 
 def _total(given: Mapping[str, str], path: str) -> int | None:

@@ -165,7 +165,7 @@ def policy_of(document: NodeZones) -> tuple[str, str, int]:
     return policy, scope, most
 
 
-def unknown_policy(document: NodeZones) -> str:
+def find_unknown_policy(document: NodeZones) -> str:
     """Return the policy in an attribute that the kubelet does not know; it is ignored."""
     named = (value for name, value in document.attributes if name == "topologyManagerPolicy")
     return next((value for value in named if value not in _POLICY_NAMES), "")

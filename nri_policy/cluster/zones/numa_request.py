@@ -67,7 +67,7 @@ class NumaRequest(Struct, frozen=True):
         )
 
 
-def numa_request(spec: PodSpec, *, strict: bool) -> NumaRequest:
+def make_numa_request(spec: PodSpec, *, strict: bool) -> NumaRequest:
     """Return what a pod of *spec* asks."""
     containers = [
         RequestStep(

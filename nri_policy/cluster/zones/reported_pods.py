@@ -40,7 +40,7 @@ class BoundPod(Struct, frozen=True, gc=False):
     zone: int | None
 
 
-def own_resources(spec: PodSpec) -> frozenset[str]:
+def find_own_resources(spec: PodSpec) -> frozenset[str]:
     """Return the resources that a pod has to itself where its node aligns it."""
     guaranteed = qos_class(spec) == GUARANTEED
     lasting = [*spec.containers, *(each for each in spec.init_containers if each.sidecar)]

@@ -186,7 +186,7 @@ def zones_of(
             continue
         chain = [zone]
         for kind in reversed(below[:-1]):
-            parent = zone_above(chain[0], kind, by_name)
+            parent = find_zone_above(chain[0], kind, by_name)
             if parent is None:
                 return {}, f"no zones of type {below[-1]} under {kind}"
             chain.insert(0, parent)
@@ -194,7 +194,7 @@ def zones_of(
     return leaves, "" if leaves else f"no zones of type {below[-1]}"
 
 
-def zone_above(zone: Zone, kind: str, by_name: Mapping[str, Zone]) -> Zone | None:
+def find_zone_above(zone: Zone, kind: str, by_name: Mapping[str, Zone]) -> Zone | None:
     """Return the zone of type *kind* that contains *zone*.
 
     The zones of NUMA nodes have no parents in our reports, as their readers expect it. They are in

@@ -9,7 +9,7 @@ import pytest
 from nri_policy.cluster import offline
 from nri_policy.cluster.objects.document import DocumentError
 from nri_policy.cluster.objects.settings import read_settings
-from nri_policy.cluster.report.tree_report import tree_report
+from nri_policy.cluster.report.tree_report import make_tree_report
 from nri_policy.cluster.snapshot import read_snapshot
 from tests.unit.cluster.written import HOSTNAME, Object, group, node, placed, pod_set, settings
 
@@ -42,7 +42,7 @@ def test_a_node_that_is_wrong_is_out_and_the_others_are_not_disturbed(
     asked = group(pod_set(8, {"required": RACK}))
     assert placed(offline.place(cluster, asked, USING)) == {"main": {"n1": 4, "n2": 4}}
     engine = offline.engine_of(read_snapshot(cluster), read_settings(USING))
-    report = tree_report(engine.state, "default")
+    report = make_tree_report(engine.state, "default")
     assert {each.reason: each.nodes for each in report.left_out} == left_out
 
 

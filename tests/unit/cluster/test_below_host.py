@@ -214,7 +214,7 @@ def test_zones_may_change() -> None:
 
 
 def test_pods_in_zones_of_a_failed_host_are_placed_anew() -> None:
-    made = synthetic.make("rack:2 host:3 cpu:8 socket:2")
+    made = synthetic.make_cluster("rack:2 host:3 cpu:8 socket:2")
     request = {"required": "example.com/rack", "slices": [{"level": "zone/socket", "size": 2}]}
     pods = {"containers": [{"name": "c", "resources": {"requests": {"cpu": "2"}}}]}
     job: Any = {

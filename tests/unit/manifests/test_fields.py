@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from nri_policy.cluster.objects.document import DocumentError
-from nri_policy.cluster.workloads.workload import pod_document, read_groups
+from nri_policy.cluster.workloads.workload import make_pod_document, read_groups
 from nri_policy.manifests.fields import mistyped, mistyped_workload
 from nri_policy.manifests.pod import read_pod
 from nri_policy.manifests.resources import ManifestError
@@ -104,7 +104,7 @@ def test_the_cluster_side_refuses_it_in_files(document: dict[str, Any], path: st
     assert str(caught.value) == path + REQUEST
     if document["kind"] != "PlacementGroup":
         with pytest.raises(DocumentError) as caught:
-            pod_document(document, "")
+            make_pod_document(document, "")
         assert str(caught.value) == path + REQUEST
 
 
@@ -151,7 +151,7 @@ def test_the_cluster_side_refuses_a_mistyped_field_of_a_workload(
     assert str(caught.value) == problem
     if "template" in document["spec"]:
         with pytest.raises(DocumentError) as caught:
-            pod_document(document, "")
+            make_pod_document(document, "")
         assert str(caught.value) == problem
 
 

@@ -7,7 +7,7 @@ from collections.abc import Collection, Sequence
 
 import msgspec
 
-from nri_policy.cluster.objects.matching import Toleration, selected, untolerated
+from nri_policy.cluster.objects.matching import Toleration, find_untolerated, is_selected
 from nri_policy.cluster.objects.node import ClusterNode
 from nri_policy.cluster.objects.pod import PodSpec
 from nri_policy.native._domains import Mask
@@ -35,13 +35,13 @@ class Filter:
         """Read the properties of the node that *leaf* is."""
         spec = self.spec
         # A node that several exclude counts under the first of these (spec cluster.md §4.5).
-        taint = untolerated(node.taints, self.tolerations) if node.taints else None
+        taint = find_untolerated(node.taints, self.tolerations) if node.taints else None
         score = code = 0
         if taint is not None:
             text = str(taint)
             known = self._taints
             code = TAINT + known.setdefault(text, min(len(known), MAX_TAINTS))
-        elif not selected(node.labels, spec.node_selector):
+        elif not is_selected(node.labels, spec.node_selector):
             code = NODE_SELECTOR
         elif spec.affinity is not None:
             code = 0 if spec.affinity.requires(node) else AFFINITY

@@ -21,7 +21,7 @@ from nri_policy.cluster.objects.document import Amounts
 from nri_policy.cluster.objects.node import HOSTNAME, ClusterNode
 from nri_policy.cluster.objects.settings import Topology
 from nri_policy.cluster.zones.numa_node import NODE_TYPE, aligns_pods, select_zones
-from nri_policy.cluster.zones.zone import NodeZones, Zone, zone_above, zones_of
+from nri_policy.cluster.zones.zone import NodeZones, Zone, find_zone_above, zones_of
 from nri_policy.native._counts import Counts
 from nri_policy.native._domains import Mask, Rows
 
@@ -226,7 +226,7 @@ def _numa_parts(report: NodeZones, kind: str) -> dict[str, list[Amounts]]:
     by_name = {zone.name: zone for zone in report.zones}
     parts: dict[str, list[Amounts]] = {}
     for zone in select_zones(report.zones)[0].values():
-        above = zone_above(zone, kind, by_name)
+        above = find_zone_above(zone, kind, by_name)
         if above is not None:
             parts.setdefault(above.name, []).append(zone.available)
     return {name: each for name, each in parts.items() if len(each) > 1}

@@ -11,7 +11,13 @@ from nri_policy.cluster.groups.writes import CreateGroup
 from nri_policy.cluster.objects.document import DocumentError
 from nri_policy.cluster.objects.pod import Pod, read_pod
 from nri_policy.cluster.requests.group import Together, read_group
-from nri_policy.cluster.workloads.membership import Job, Made, membership, owning_job, read_job
+from nri_policy.cluster.workloads.membership import (
+    Job,
+    Made,
+    find_owning_job,
+    read_job,
+    read_membership,
+)
 from tests.unit.cluster.written import HOSTNAME, Object, pod_spec
 
 OURS = "placement.nri/"
@@ -37,7 +43,8 @@ def group_of(*pods: Pod, jobs: tuple[Job, ...] = ()) -> Object:
     """Name, pods by pod set, and ranks, of the group that pods make."""
     by_name = {each.name: each for each in jobs}
     members = [
-        Member(each, membership(each, Made(by_name.get(owning_job(each) or "")))) for each in pods
+        Member(each, read_membership(each, Made(by_name.get(find_owning_job(each) or ""))))
+        for each in pods
     ]
     (key,) = {each.membership.group for each in members}
     group = assemble_group(key, members, [RACK, HOSTNAME])
@@ -216,7 +223,9 @@ def test_what_contradicts_itself_is_said(pods: list[Pod], text: str) -> None:
 
 def test_a_rank_in_doubt_is_none() -> None:
     for text in ("x", "-1", "1.5", "", "99999999999", "٣"):
-        found = membership(pod("p", {INDEX: text}, owner="Job/j"), Made(Job("default", "j", 3)))
+        found = read_membership(
+            pod("p", {INDEX: text}, owner="Job/j"), Made(Job("default", "j", 3))
+        )
         assert found.rank is None, text
 
 
@@ -224,10 +233,10 @@ def test_a_new_pod_joins_the_pod_set_that_is_there() -> None:
     """One that replaces another is of its pod set, whatever the others were named after."""
     labels = {f"{OURS}group": "g", f"{OURS}group-size": "2"}
     large, small = (pod(name, labels, **pod_spec({"cpu": n})) for name, n in (("a", 2), ("b", 1)))
-    members = [Member(each, membership(each, Made())) for each in (large, small)]
+    members = [Member(each, read_membership(each, Made())) for each in (large, small)]
     group = assemble_group(("default", "g"), members, [])
     assert [each.name for each in group.pod_sets] == ["main", "main-1"]
-    new = Member(pod("c", labels), membership(small, Made()))
+    new = Member(pod("c", labels), read_membership(small, Made()))
     assert pod_set_names([new], [], group.pod_sets) == ["main-1"]
 
 
@@ -235,7 +244,7 @@ def test_a_pod_set_without_a_name_gets_one_that_no_pod_names() -> None:
     labels = {f"{OURS}group": "g", f"{OURS}group-size": "3"}
     named = [labels | {f"{OURS}pod-set": name} for name in ("main", "main-1")]
     pods = [pod(f"p{at}", each) for at, each in enumerate([labels, *named])]
-    members = [Member(each, membership(each, Made())) for each in pods]
+    members = [Member(each, read_membership(each, Made())) for each in pods]
     assert pod_set_names(members, []) == ["main-2", "main", "main-1"]
 
 
@@ -255,7 +264,7 @@ def test_pods_that_exclude_each_other_make_a_group_that_says_so() -> None:
     ports = [{"name": "c", "ports": [{"hostPort": 80}]}]
     labels = {f"{OURS}group": "g", f"{OURS}group-size": "2"}
     members = [
-        Member(each, membership(each, Made()))
+        Member(each, read_membership(each, Made()))
         for each in many(2, lambda at: pod(f"p{at}", labels, containers=ports))
     ]
     group = assemble_group(("default", "g"), members, [RACK, HOSTNAME])
@@ -276,7 +285,7 @@ def test_the_object_that_is_stored_has_all_that_zones_are_asked_for() -> None:
     }
     labels = {f"{OURS}group": "g", f"{OURS}group-size": "1"}
     one = pod("p", labels, **spec)
-    group = assemble_group(("default", "g"), [Member(one, membership(one, Made()))], [])
+    group = assemble_group(("default", "g"), [Member(one, read_membership(one, Made()))], [])
     (stored,) = read_group(CreateGroup(group, ()).object()).pod_sets
     assert stored.template.spec == one.spec
 
@@ -288,7 +297,7 @@ def test_the_object_that_is_stored_names_the_claims_of_its_pods() -> None:
     ]
     labels = {f"{OURS}group": "g", f"{OURS}group-size": "1"}
     one = pod("p", labels, resourceClaims=claims)
-    group = assemble_group(("default", "g"), [Member(one, membership(one, Made()))], [])
+    group = assemble_group(("default", "g"), [Member(one, read_membership(one, Made()))], [])
     written = CreateGroup(group, ()).object()
     stored_spec = written["spec"]["podSets"][0]["template"]["spec"]
     assert [*stored_spec["resourceClaims"]] == claims
@@ -302,7 +311,7 @@ def together(*annotations: Object) -> Any:
     for number, each in enumerate(annotations):
         labels = {f"{OURS}group": "g", f"{OURS}group-size": f"{len(annotations)}"}
         made = pod(f"p{number}", labels | {f"{OURS}pod-set": f"s{number}"}, annotations=each)
-        members.append(Member(made, membership(made, Made())))
+        members.append(Member(made, read_membership(made, Made())))
     return assemble_group(("default", "g"), members, [RACK, HOSTNAME])
 
 
@@ -327,7 +336,7 @@ def test_a_group_that_is_made_of_pods_has_their_node_affinity() -> None:
     required = {"requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms": [term]}}
     labels = {f"{OURS}group": "g", f"{OURS}group-size": "1"}
     one = pod("p", labels, affinity={"nodeAffinity": required})
-    made = membership(one, Made(None))
+    made = read_membership(one, Made(None))
     group = assemble_group(made.group, [Member(one, made)], [HOSTNAME])
     written = CreateGroup(group, ()).object()["spec"]["podSets"][0]["template"]["spec"]
     (found,) = written["affinity"]["nodeAffinity"][

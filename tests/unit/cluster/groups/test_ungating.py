@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from nri_policy.cluster.groups.assembly import Member
-from nri_policy.cluster.groups.ungating import Ungating, assign_gated_pods, without_place
+from nri_policy.cluster.groups.ungating import Ungating, assign_gated_pods, find_pods_without_place
 from nri_policy.cluster.groups.writes import OpenGate
 from nri_policy.cluster.objects.assignment import Assignment, DomainAssignment
 from nri_policy.cluster.objects.node import read_node
@@ -145,7 +145,7 @@ def test_a_pod_that_is_let_go_gets_its_place_and_loses_our_gate_alone(zone: str)
 
 def outside(places: Assignment, *members: Member) -> list[str]:
     pods = [each.pod for each in members]
-    return [pod.name for pod in without_place([places], pods, NODES)]
+    return [pod.name for pod in find_pods_without_place([places], pods, NODES)]
 
 
 def test_pods_are_outside_where_no_place_is() -> None:

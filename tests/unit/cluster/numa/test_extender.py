@@ -19,7 +19,7 @@ from nri_policy.cluster.objects.node import HOSTNAME
 from nri_policy.cluster.objects.settings import ClusterSettings, Extender, Topology
 from nri_policy.cluster.service import server as serving
 from nri_policy.cluster.service.lease import LASTS, Lease, LeaseName
-from nri_policy.cluster.service.server import Handlers, Listen, server
+from nri_policy.cluster.service.server import Handlers, Listen, make_server
 from nri_policy.cluster.service.service import Service
 from nri_policy.cluster.service.sources import OF_EXTENDER
 from nri_policy.foundation.clock import Clock
@@ -151,7 +151,7 @@ async def replica(
     clock = Clock(now=now, sleep=lambda seconds: asyncio.sleep(min(seconds, 0.01)))
     service = Service(settings, client, lease, clock, groups=groups, kueue=kueue)
     service.watch._delay = lambda _failures: 0.01
-    http = server(listen or Listen(port=0), service.answers())
+    http = make_server(listen or Listen(port=0), service.answers())
     with socket.create_server(("127.0.0.1", 0)) as listener:
         tasks = [
             asyncio.create_task(http.serve([listener])),
@@ -644,7 +644,7 @@ def test_clients_show_certificates_where_that_is_asked(tmp_path: Path) -> None:
 @asynccontextmanager
 async def following_certificates(listen: Listen) -> AsyncIterator[tuple[int, asyncio.Semaphore]]:
     """Yield the port of a server, and what has it look whether its certificates are renewed."""
-    http = server(listen, Handlers(verbs={}, ready=str, metrics=bytes, count=lambda *_: None))
+    http = make_server(listen, Handlers(verbs={}, ready=str, metrics=bytes, count=lambda *_: None))
     looks = asyncio.Semaphore(0)
 
     async def look(_seconds: float) -> None:

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from nri_policy.cluster import offline
-from nri_policy.cluster.numa.fit import NumaFit, common_zone
+from nri_policy.cluster.numa.fit import NumaFit, find_common_zone
 from nri_policy.cluster.objects.document import DocumentError
 from nri_policy.cluster.objects.pod import read_pod
 from nri_policy.cluster.objects.settings import Extender
@@ -323,7 +323,7 @@ def test_the_zone_of_each_container_is_the_lowest_that_fits() -> None:
     assert chosen == {
         "one": (0,), "two": (0, 1), "init": (1, 0), "free": (0, NO_ZONE), "none": None,
     }  # fmt: skip
-    assert [common_zone(each) for each in chosen.values()] == [0, None, None, 0, None]
+    assert [find_common_zone(each) for each in chosen.values()] == [0, None, None, 0, None]
     assert fits.zones("other", fits.request(read_pod(pod(SMALL), ""))) is None
 
 

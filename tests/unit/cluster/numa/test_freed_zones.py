@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from nri_policy.cluster.numa.freed_zones import Held, without_pods
+from nri_policy.cluster.numa.freed_zones import Held, free_amounts
 from nri_policy.cluster.zones.zone import NodeZones, Zone
 
 
@@ -38,17 +38,17 @@ def held(cpu: int, zone: int | None = None, **more: int) -> Held:
     ],
 )
 def test_pods_give_back_what_they_had(pods: list[Held], found: tuple[int, int]) -> None:
-    after = without_pods(report(2, 3, wide=5), pods)
+    after = free_amounts(report(2, 3, wide=5), pods)
     first, second, _ = after.zones
     assert (first.free["cpu"], second.free["cpu"]) == found
     assert first.free["memory"] == 8  # it was not in use
 
 
 def test_a_zone_gets_no_more_than_it_has_and_wider_ones_get_as_much() -> None:
-    after = without_pods(report(6, 6, wide=10), [held(4, 0), held(1, 1)])
+    after = free_amounts(report(6, 6, wide=10), [held(4, 0), held(1, 1)])
     assert [each.free["cpu"] for each in after.zones] == [8, 7, 15]
 
 
 def test_what_zones_do_not_list_is_not_theirs() -> None:
-    after = without_pods(report(4, 4), [held(2, 0, gpu=1), Held(None, (("gpu", 1),))])
+    after = free_amounts(report(4, 4), [held(2, 0, gpu=1), Held(None, (("gpu", 1),))])
     assert after.zones[0].free == {"cpu": 6, "memory": 8}

@@ -6,10 +6,10 @@ from typing import Any
 
 import pytest
 
-from nri_policy.cluster.numa.shortage import zone_shortage
+from nri_policy.cluster.numa.shortage import find_zone_shortage
 from nri_policy.cluster.objects.node import ClusterNode
 from nri_policy.cluster.objects.pod import read_pod
-from nri_policy.cluster.zones.numa_request import numa_request
+from nri_policy.cluster.zones.numa_request import make_numa_request
 from nri_policy.cluster.zones.zone import NodeZones, read_zones
 from tests.support.zone_reports import zone_report
 
@@ -28,7 +28,9 @@ def lacks(
         ]
     }
     pod = read_pod({"metadata": {"name": "p", "namespace": "d"}, "spec": spec}, "")
-    return zone_shortage(NODE, report, numa_request(pod.spec, strict=False), by_pod=by_pod)
+    return find_zone_shortage(
+        NODE, report, make_numa_request(pod.spec, strict=False), by_pod=by_pod
+    )
 
 
 SMALL, LARGE = {"cpu": 2, "memory": "1Gi"}, {"cpu": 5, "memory": "1Gi"}
@@ -62,9 +64,9 @@ def test_a_report_without_zones_has_nothing() -> None:
     report = read_zones({"metadata": {"name": "n"}, "zones": []}, "")
     burstable = {"name": "c", "resources": {"requests": {"cpu": 1, "x/gpu": 1}}}
     pod = read_pod({"metadata": {"name": "p"}, "spec": {"containers": [burstable]}}, "")
-    request = numa_request(pod.spec, strict=False)
+    request = make_numa_request(pod.spec, strict=False)
     for by_pod in (False, True):
-        assert zone_shortage(NODE, report, request, by_pod=by_pod) == "cpu: no zone has any"
+        assert find_zone_shortage(NODE, report, request, by_pod=by_pod) == "cpu: no zone has any"
 
 
 def test_what_is_left_is_said_of_a_zone_that_could_hold_the_pod() -> None:

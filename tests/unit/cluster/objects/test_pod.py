@@ -8,7 +8,7 @@ import pytest
 
 from nri_policy.cluster.objects import pod as pods
 from nri_policy.cluster.objects.pod import Pod, read_pod
-from nri_policy.cluster.zones.reported_pods import own_resources
+from nri_policy.cluster.zones.reported_pods import find_own_resources
 from nri_policy.kube.why import WHY
 from tests.unit.cluster.written import pod_spec
 
@@ -23,7 +23,7 @@ def test_pods_that_are_alike_share_all_but_their_names() -> None:
     one, other = made("a"), made("b")
     for part in ("spec", "labels", "annotations", "owners", "namespace", "phase"):
         assert getattr(one, part) is getattr(other, part)
-    assert own_resources(one.spec) is own_resources(other.spec)
+    assert find_own_resources(one.spec) is find_own_resources(other.spec)
     assert (one.name, other.name) == ("a", "b")
 
 

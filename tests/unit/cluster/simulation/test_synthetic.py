@@ -8,7 +8,7 @@ import pytest
 
 from nri_policy.cluster.objects.document import DocumentError
 from nri_policy.cluster.objects.settings import read_settings
-from nri_policy.cluster.simulation.synthetic import make
+from nri_policy.cluster.simulation.synthetic import make_cluster
 from nri_policy.cluster.snapshot import read_snapshot
 from nri_policy.cluster.zones.zone import read_zones
 from nri_policy.engine.engine import Engine
@@ -17,7 +17,7 @@ from tests.support.daemon_report import daemon_report
 
 
 def test_levels_become_labels_and_values_sort_by_number() -> None:
-    made = make("zone:2 rack:11 cloud.example/block:1 host:2 cpu:8")
+    made = make_cluster("zone:2 rack:11 cloud.example/block:1 host:2 cpu:8")
     nodes = read_snapshot(made.cluster).nodes
     assert len(nodes) == 2 * 11 * 2
     assert nodes[0].labels == {
@@ -32,13 +32,13 @@ def test_levels_become_labels_and_values_sort_by_number() -> None:
 
 
 def test_what_is_not_given_has_a_default() -> None:
-    (node,) = read_snapshot(make("host:1").cluster).nodes
+    (node,) = read_snapshot(make_cluster("host:1").cluster).nodes
     assert node.allocatable == {"cpu": 16000, "memory": 64 << 30, "pods": 110}
-    assert make("host:1").cluster["zones"] == []
+    assert make_cluster("host:1").cluster["zones"] == []
 
 
 def test_resources_are_split_over_numa_nodes_and_summed_for_sockets() -> None:
-    made = make("host:1 cpu:66 memory:10Mi nvidia.com/gpu:3 socket:2 numa:2")
+    made = make_cluster("host:1 cpu:66 memory:10Mi nvidia.com/gpu:3 socket:2 numa:2")
     (host,) = read_snapshot(made.cluster).zones
     shares = {each.name: dict(each.available) for each in host.zones if each.type != "numa node"}
     assert shares == {
@@ -63,7 +63,7 @@ def test_resources_are_split_over_numa_nodes_and_summed_for_sockets() -> None:
     ],
 )
 def test_zones_are_named_and_nested_as_in_a_daemons_report(spec: str, machine: str) -> None:
-    (host,) = make(f"host:1 cpu:16 {spec}").cluster["zones"]
+    (host,) = make_cluster(f"host:1 cpu:16 {spec}").cluster["zones"]
 
     def nested(report: object) -> set[tuple[str, str, str, frozenset[int]]]:
         zones = read_zones(report, "").zones
@@ -101,11 +101,11 @@ def test_zones_are_named_and_nested_as_in_a_daemons_report(spec: str, machine: s
 )
 def test_a_wrong_word_is_named(text: str, problem: str) -> None:
     with pytest.raises(DocumentError, match=re.escape(problem)):
-        make(text)
+        make_cluster(text)
 
 
 def test_words_that_are_like_no_usual_one_are_levels_and_resources() -> None:
-    made = make("room:1 zones.example/zones:1 host:1 gpu:8 fpga:2 nvidia.com/cpus:1")
+    made = make_cluster("room:1 zones.example/zones:1 host:1 gpu:8 fpga:2 nvidia.com/cpus:1")
     (node,) = read_snapshot(made.cluster).nodes
     assert {"gpu", "fpga", "nvidia.com/cpus"} < node.allocatable.keys()
     assert [*node.labels][:2] == ["example.com/room", "zones.example/zones"]

@@ -8,7 +8,7 @@ import pytest
 
 from nri_policy.cluster.objects.document import DocumentError
 from nri_policy.cluster.requests.group import PlacementGroup
-from nri_policy.cluster.workloads.membership import sub_group
+from nri_policy.cluster.workloads.membership import find_sub_group
 from nri_policy.cluster.workloads.workload import read_groups
 from tests.unit.cluster.written import pod_spec
 
@@ -89,7 +89,7 @@ def test_each_sub_group_is_a_group(size: int, of: int, policy: str, expected: An
     ("pods", "size", "leader"), [(5, 2, True), (4, 2, True), (5, 2, False), (9, 4, True)]
 )
 def test_sub_groups_share_the_pods(pods: int, size: int, leader: bool) -> None:
-    parts = [sub_group(number, size, pods, leader=leader) for number in range(pods // size)]
+    parts = [find_sub_group(number, size, pods, leader=leader) for number in range(pods // size)]
     assert [one for part in parts for one in part] == [*range(0 if leader else 1, pods)]
 
 
