@@ -340,8 +340,8 @@ async def test_who_cannot_be_written_is_told_in_the_answer_and_keeps_nobody_else
         assert told(stuck) == stuck.cpus == CPUSet.parse("1-7") - own.cpus
         assert other.cpus == stuck.cpus
         assert told(other) == CPUSet.parse("1-7")
-        (doubt,) = it.daemon.status.doubts()
-        assert doubt == "containers whose cgroups cannot be written (docs/runtime.md): 1"
+        doubt = "containers whose cgroups cannot be written (docs/runtime.md): 1"
+        assert doubt in it.daemon.status.doubts()  # beside the overlap, where it has been seen
 
 
 async def test_what_is_not_written_in_time_is_told_in_the_answer(
