@@ -369,10 +369,14 @@ class DeliveryState(Observations):
             self.schedule.due[Action.INFORM] = self.now
 
     def _scope_set(self, event: inputs.ScopeSet) -> None:
+        known = self.records.get(event.container_id)
         if event.error:
             self.schedule.hasten(Action.PERSIST, self.now + RETRY_SCOPE)
-        elif event.container_id in self.records:
-            self.change(event.container_id, persistent=True)
+        elif known is not None:
+            kept = known.observed == event.asked
+            if not kept:  # it was written meanwhile, and systemd has undone that
+                self.schedule.hasten(Action.PERSIST, self.now)
+            self.change(event.container_id, persistent=kept)
 
     # ---- resizes
 

@@ -70,6 +70,7 @@ MAX_BATCH = 0.3  # seconds that an answer waits for files
 MAX_START = 1.0  # seconds that a container's start waits for those that leave its CPUs
 MAX_WAIT = 0.2  # seconds that a request waits for a look at files
 MAX_SURVEY = 0.5  # seconds that the runtime's inventory waits for files
+MAX_TURN = 0.05  # seconds that writes wait for systemd, which is asked to keep a cpuset
 SLICE = 128  # cgroups that are written before another batch may come in between: 5 to 10 ms
 
 
@@ -559,25 +560,39 @@ class Executor:
         """Ask systemd to keep the written cpusets, one after the other."""
         trouble = ""
         for each in self.state.persistable():
-            async with self.lock:  # systemd must not write an older cpuset
-                trouble = await self._persist(each) or trouble
+            trouble = await self._persist(each) or trouble
         if trouble and trouble != self.scope_trouble:
             log.warning("not-persistent", extra={"reason": trouble})
         self.scope_trouble = trouble
 
     async def _persist(self, container_id: str) -> str:
-        """Ask systemd to keep one; return its refusal, or nothing."""
-        known = self.state.records.get(container_id)
-        if known is None or known.persistent or known.phase is not Phase.RUNNING:
-            return ""
-        cgroup, trouble = self._paths([container_id]).get(container_id, ""), ""
-        cgroups, has = self._cgroups, known.observed
-        if has is not None and cgroups is not None and cgroup and cgroups.kept_by_systemd(cgroup):
-            trouble = "systemd cannot be asked"
-            if self._scopes is not None:
-                trouble = await self._scopes.allow(cgroup, has.cpus)
-        self.apply(ScopeSet(container_id=container_id, error=trouble))
+        """Ask systemd to keep one; return its refusal, or nothing.
+
+        At first no cpuset is written meanwhile: systemd would set the older one over it. A busy
+        systemd holds up no write: it is asked again about what is written before it answers.
+        """
+        async with self.lock:
+            known = self.state.records.get(container_id)
+            if known is None or known.persistent or known.phase is not Phase.RUNNING:
+                return ""
+            has, scope, asking = known.observed, self._scope(container_id), None
+            if has is not None and scope:
+                asking = self._begin(self._keep(scope, has.cpus))
+                await self.clock.done_within(MAX_TURN, asking)
+        trouble = "" if asking is None else await asking
+        self.apply(ScopeSet(container_id=container_id, asked=has, error=trouble))
         return trouble
+
+    def _scope(self, container_id: str) -> str:
+        """Return a container's cgroup if systemd manages it, else nothing."""
+        cgroup, cgroups = self._paths([container_id]).get(container_id, ""), self._cgroups
+        managed = cgroup and cgroups is not None and cgroups.kept_by_systemd(cgroup)
+        return cgroup if managed else ""
+
+    async def _keep(self, scope: str, cpus: CPUSet) -> str:
+        if self._scopes is None:
+            return "systemd cannot be asked"
+        return await self._scopes.allow(scope, cpus)
 
     # ---- people
 

@@ -161,6 +161,7 @@ class ScopeSet(Input, frozen=True, kw_only=True):
     """systemd was asked to keep a cpuset; *error* is its refusal, or empty."""
 
     container_id: str
+    asked: Cpuset | None  # the one that its cgroup had then; None: it has no cgroup
     error: str
 
 

@@ -73,8 +73,8 @@ class Checks:
         for _, other, cpus in self._overlaps(view, [container]):
             if world.foreign.get(other.id) == other.cpus:
                 continue  # nobody could know before the CPUs were the owner's
-            if now - world.undone.get(other.id, -math.inf) < 2 * MAX_WAIT:
-                continue  # systemd has written it since the look, or kept that waiting in vain
+            if now - world.undone.get(other.id, -math.inf) < MAX_WAIT:
+                continue  # systemd has written it since the daemon has looked
             updating = world.daemon.executor.state.phase(other.id) is Phase.UPDATING
             if updating and where == "updating":
                 continue  # its own resize was answered before, and has it leave

@@ -16,6 +16,7 @@ from nri_policy.delivery.delivery_state import DeliveryState
 from nri_policy.delivery.desired import Desired
 from nri_policy.delivery.partition_files import PartitionOutcome
 from nri_policy.delivery.record import NO_PARTITION, Cpuset, Phase
+from nri_policy.delivery.record_table import NEW
 from nri_policy.engine.grant import Placement
 from nri_policy.engine.state.partitions import Partition
 from nri_policy.foundation.cpuset import EMPTY, CPUSet
@@ -205,9 +206,10 @@ class History:
     def other(self) -> None:
         each = self.any_id()
         trouble = self.random.choice(("", "Read-only file system"))
+        asked = self.state.records.get(each, NEW).observed
         event: inputs.Input = self.random.choice(
             (
-                inputs.ScopeSet(container_id=each, error=trouble),
+                inputs.ScopeSet(container_id=each, asked=asked, error=trouble),
                 inputs.ResizeDoubted(container_id=each, refused=Resources()),
                 inputs.ResizeSettled(container_id=each),
                 inputs.ResizeConfirmed(container_id=each),

@@ -300,7 +300,8 @@ def test_the_runtime_is_informed_first_of_those_that_systemd_may_undo() -> None:
             each.see(Resources(cpus="1", mems="0"))
         apply(state, 0.0, Checked(checks=checks), 1.0, written(name, "1"))
     for name in ("a", "c"):
-        apply(state, 1.0, ScopeSet(container_id=name, error=""))
+        asked = state.records[name].observed
+        apply(state, 1.0, ScopeSet(container_id=name, asked=asked, error=""))
     assert [*state.inform(3)] == ["b", "a", "c"]
     apply(state, 1.0, CallSent(changes={"b": placement("1")}))
     assert not state.volatile

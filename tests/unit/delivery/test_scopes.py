@@ -42,9 +42,12 @@ class Systemd:
 
     def __post_init__(self) -> None:
         self.turn = asyncio.Lock()
+        self.answers = asyncio.Event()  # unset: it is busy
+        self.answers.set()
 
     async def allow(self, cgroup: str, cpus: CPUSet) -> str:
         self.held = self.turn.locked()
+        await self.answers.wait()
         if not self.refusal:
             self.scopes[cgroup] = cpus
         return self.refusal
@@ -80,6 +83,24 @@ async def test_systemd_keeps_what_was_written_while_nobody_else_writes(tmp_path:
         assert systemd.scopes == {shared.message.linux.cgroups_path: shared.cpus}
         assert systemd.held
         assert not it.daemon.executor.state.volatile
+
+
+async def test_a_systemd_that_is_busy_holds_up_no_write_and_is_asked_again_about_it(
+    tmp_path: Path,
+) -> None:
+    async with served(tmp_path, "package:1 numa:1 core:8 pu:1", cgroups=ScopedCgroups) as it:
+        systemd = Systemd()
+        systemd.answers.clear()
+        shared = await written(it, systemd)
+        while not systemd.held:  # noqa: ASYNC110 - it announces itself by no event
+            await asyncio.sleep(0.001)
+        had = shared.cpus
+        await it.start(pod("new", "1"))
+        assert shared.cpus == had - it.runtime.container("new/main").cpus
+        systemd.answers.set()
+        while it.daemon.executor.state.volatile:  # noqa: ASYNC110
+            await asyncio.sleep(0.001)
+        assert systemd.scopes == {shared.message.linux.cgroups_path: shared.cpus}
 
 
 async def test_systemd_is_not_asked_about_a_container_that_is_about_to_start(
