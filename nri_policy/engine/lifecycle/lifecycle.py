@@ -129,7 +129,8 @@ def place_container(  # noqa: PLR0913 - what is placed, and what is known of it
     # a degraded container keeps its original weight
     with_shares = state.placed[container.id].request is request
     decision = announce_placed(state, container.id, free, "placed", with_shares=with_shares)
-    return replace(decision, warnings=(*warnings, *notes, *found), notes=uses)
+    remarks = (*warnings, *notes, *found)
+    return replace(decision, warnings=remarks, notes=uses) if remarks or uses else decision
 
 
 def start(state: State, event: Started) -> Decision:
