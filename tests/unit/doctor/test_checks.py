@@ -136,6 +136,21 @@ def test_the_nri_socket_is_served_or_dead_or_missing(made: Made, tmp_path: Path)
     assert worst(seen(), "no process listens") is Verdict.ERROR
 
 
+def test_a_socket_is_not_called_the_runtimes_where_nothing_shows_that(made: Made) -> None:
+    (made.root / "proc/100/cmdline").unlink()
+    shutil.rmtree(made.root / "etc/containerd")
+    facts = made.facts()
+    assert facts.runtimes.config is None
+    unsure = "a process listens at /var/run/nri/nri.sock: whether it speaks NRI is not checked"
+    assert verdicts(examine(facts), "nri")[unsure] is Verdict.NOTE
+    away = verdicts(examine(replace(facts, daemon=status())), "nri")
+    assert away[unsure] is Verdict.NOTE
+    registered = status(runtime="containerd v1.7.27")
+    found = verdicts(examine(replace(facts, daemon=registered)), "nri")
+    assert worst(found, "containerd v1.7.27 has registered the daemon") is Verdict.OK
+    assert unsure not in found
+
+
 @pytest.mark.parametrize(
     ("config", "text", "verdict"),
     [

@@ -9,6 +9,7 @@ from nri_policy.doctor.finding import Finding, Verdict
 from nri_policy.doctor.runtime_config import RuntimeConfig
 from nri_policy.doctor.sockets import Socket, socket_path
 from nri_policy.nri.versions import Runtime, Version
+from nri_policy.report import StatusReport
 
 _ON_SINCE = {"containerd": Version(2, 0, 0), "cri-o": Version(1, 30, 0)}
 _ENABLE = {
@@ -75,13 +76,25 @@ def is_on(config: RuntimeConfig, runtime: Runtime | None) -> bool | None:
 
 
 def _listener(facts: Facts, socket: Socket) -> Finding:
-    """Return whether the kubelet's runtime listens, or another one of the host."""
+    """Return whether the kubelet's runtime listens, or another process.
+
+    Only its configuration, its process or the daemon's registration shows that: to speak NRI with
+    a runtime is to register a plugin.
+    """
     ours, others = facts.runtimes.config, facts.runtimes.configs[1:]
-    if ours is None or socket.peer not in {each.process for each in others}:
+    if ours is not None and socket.peer in {each.process for each in others}:
+        found = (
+            f"at {socket.path} listens process {socket.peer}, which is not the kubelet's runtime"
+        )
+        remedy = f"enable NRI in {ours.name} (process {ours.process}), and disable it in the other"
+        return Finding("nri", Verdict.ERROR, found, remedy)
+    if ours is not None and (ours.files or socket.peer == ours.process):
         return Finding("nri", Verdict.OK, f"the runtime listens at {socket.path}")
-    found = f"at {socket.path} listens process {socket.peer}, which is not the kubelet's runtime"
-    remedy = f"enable NRI in {ours.name} (process {ours.process}), and disable it in the other"
-    return Finding("nri", Verdict.ERROR, found, remedy)
+    if isinstance(facts.daemon, StatusReport) and facts.daemon.runtime:
+        return Finding("nri", Verdict.OK, f"{facts.daemon.runtime} has registered the daemon")
+    found = f"a process listens at {socket.path}: whether it speaks NRI is not checked"
+    remedy = "start the daemon: nri-policy status says whether the runtime has registered it"
+    return Finding("nri", Verdict.NOTE, found, remedy)
 
 
 def _socket(facts: Facts) -> Iterator[Finding]:
