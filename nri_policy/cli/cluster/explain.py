@@ -90,9 +90,9 @@ def explain_command(  # noqa: PLR0913, PLR0917 - click names them; one for each 
         with document_errors():
             group = the_group(engine, name, asked, snapshot.classes, snapshot.devices)
             explanation = explain_group(engine, group, snapshot.pods)
-            explanation.notes.extend(notes_of_devices(engine, group, snapshot.devices))
+            explanation.notes.extend(notes_of_devices(engine.state.nodes, group, snapshot.devices))
         if explanation.status.state == "Unplaceable" and not explanation.malformed:
-            movable, _ = find_movable_pods(engine, snapshot)
+            movable, _ = find_movable_pods(engine.state, snapshot)
             changes = [*explanation.changes, *find_more_hosts(engine, group, snapshot)]
             explanation = replace(explanation, movable=len(movable), changes=changes)
         if form in ("svg", "html"):

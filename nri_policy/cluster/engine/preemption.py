@@ -7,7 +7,7 @@ put back, the last one that was taken out first. So every victim is necessary (s
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from itertools import chain, combinations, islice
 from typing import Generic, TypeVar
 
@@ -32,17 +32,14 @@ def find_victims(engine: Engine, group: PlacementGroup) -> list[PlacementGroup] 
         trial.state.take_out(gone)
         return trial.place(group, explain=False).state == "Placed"
 
-    found = _Search(fits).find(find_lower_groups(engine, group.priority))
-    return None if found is None else [engine.state.groups[key] for key in found]
+    groups = engine.state.groups
+    found = _Search(fits).find(find_lower_groups(groups.values(), group.priority))
+    return None if found is None else [groups[key] for key in found]
 
 
-def find_lower_groups(engine: Engine, priority: int) -> list[Key]:
+def find_lower_groups(groups: Iterable[PlacementGroup], priority: int) -> list[Key]:
     """Return placed groups of less than *priority*, in the order in which they would leave."""
-    placed = [
-        each
-        for each in engine.state.groups.values()
-        if each.priority < priority and each.status.assignments
-    ]
+    placed = [each for each in groups if each.priority < priority and each.status.assignments]
     placed.sort(key=lambda each: (each.namespace, each.name))
     placed.sort(key=lambda each: each.created, reverse=True)
     placed.sort(key=lambda each: each.priority)

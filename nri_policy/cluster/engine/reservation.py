@@ -25,6 +25,7 @@ from msgspec.structs import replace
 from nri_policy.cluster.engine.bisection import smallest_fitting
 from nri_policy.cluster.engine.engine import Engine
 from nri_policy.cluster.engine.search.replacement import host_of_place
+from nri_policy.cluster.engine.state.cluster_state import ClusterState
 from nri_policy.cluster.engine.state.shape import Path
 from nri_policy.cluster.engine.state.usage import find_named_nodes
 from nri_policy.cluster.engine.unit_capacity import UnitCapacity
@@ -45,6 +46,7 @@ from nri_policy.cluster.requests.request import (
     together_of,
     units_of,
 )
+from nri_policy.cluster.view import ClusterView
 from nri_policy.foundation.wording import counted
 
 MAX_HELD = 1000  # answers that are kept: whether hosts hold a request
@@ -119,7 +121,7 @@ class Reservations:
                 groups = [each for each in groups if each.priority >= priority]
             at: dict[str, dict[Key, PlacementGroup]] = {}
             for each in groups:
-                for node in find_assigned_nodes(each.status, self._engine):
+                for node in find_assigned_nodes(each.status, self._engine.state.view):
                     at.setdefault(node, {})[each.namespace, each.name] = each
             found = self._emptied[priority] = _Emptied(self._engine.emptied(groups), at, {})
         return found
@@ -256,7 +258,7 @@ class Reservations:
         failed = {*group.status.unhealthy_nodes}
         own = [
             self._engine.state.nodes[name]
-            for name in find_assigned_nodes(group.status, self._engine)
+            for name in find_assigned_nodes(group.status, self._engine.state.view)
         ]
         others = {node.name for node in own if host_of(node) not in failed} - {*names}
         only = [*names, *others]
@@ -275,7 +277,7 @@ class Reservations:
         """Return the hosts that *group* would get once all has ended; None if it does not fit."""
         open_ = self._engine.state.nodes.keys() - closed
         status = self._place_on(open_, group, _NONE)
-        return find_assigned_nodes(status, self._engine) or None
+        return find_assigned_nodes(status, self._engine.state.view) or None
 
 
 class Occupants:
@@ -284,21 +286,21 @@ class Occupants:
     Later arrivals do not count, so the list gets shorter.
     """
 
-    def __init__(self, engine: Engine, hosts: Collection[str]) -> None:
-        self._engine = engine
+    def __init__(self, state: ClusterState, hosts: Collection[str]) -> None:
+        self._state = state
         self._there = frozenset(hosts)
-        self._hosts = [engine.state.nodes[name] for name in hosts if name in engine.state.nodes]
-        self._pods = {key for key, (node, _) in engine.state.pods().items() if node in self._there}
-        self._groups = self._count(engine.state.groups)
-        self._release = engine.state.releases  # what ended until then has been noted
+        self._hosts = [state.nodes[name] for name in hosts if name in state.nodes]
+        self._pods = {key for key, (node, _) in state.pods().items() if node in self._there}
+        self._groups = self._count(state.groups)
+        self._release = state.releases  # what ended until then has been noted
 
     def note_ends(self) -> bool:
         """Return whether something has ended since this was asked last."""
-        released = self._engine.state.released_since(self._release)
-        self._release = self._engine.state.releases
+        released = self._state.released_since(self._release)
+        self._release = self._state.releases
         if released is not None and self._there.isdisjoint(released):
             return False
-        pods = {key for key in self._pods if self._engine.state.is_bound(key)}
+        pods = {key for key in self._pods if self._state.is_bound(key)}
         groups = self._count(self._groups)
         kept = {key: min(number, groups[key]) for key, number in self._groups.items()}
         ended = pods != self._pods or kept != self._groups
@@ -310,7 +312,7 @@ class Occupants:
         paths: dict[tuple[str, ...], set[tuple[str | None, ...]]] = {}
         found = Counter[Key]()
         for key in keys:
-            group = self._engine.state.groups.get(key)
+            group = self._state.groups.get(key)
             for each in () if group is None else group.status.assignments:
                 levels = tuple(one for one in each.levels if not one.startswith(ZONE_LEVEL))
                 if levels not in paths:
@@ -416,21 +418,23 @@ def _capacities(empty: UnitCapacity, level: int) -> dict[tuple[str, ...], int]:
     }
 
 
-def find_assigned_nodes(status: GroupStatus, engine: Engine) -> tuple[str, ...]:
+def find_assigned_nodes(status: GroupStatus, view: ClusterView) -> tuple[str, ...]:
     """Return the nodes that the assignments of a status name."""
     found: set[str] = set()
     for each in status.assignments:
         for one in each.domains:
-            found.update(find_named_nodes(each.levels, one.values, engine.state.view))
+            found.update(find_named_nodes(each.levels, one.values, view))
     return tuple(sorted(found))
 
 
-def describe_hosts(group: PlacementGroup, hosts: Sequence[str], engine: Engine) -> str:
+def describe_hosts(
+    group: PlacementGroup, hosts: Sequence[str], nodes: Mapping[str, ClusterNode]
+) -> str:
     """Return where *hosts* are, in short: the domain that *group* asks for if all are in one."""
     for each in group.pod_sets:
         request = each.request or PlacementRequest()
         level = request.required or request.preferred
-        values = {engine.state.nodes[name].labels.get(level or "") for name in hosts}
+        values = {nodes[name].labels.get(level or "") for name in hosts}
         if level is not None and len(values) == 1 and (value := values.pop()) is not None:
             return f"{level.rpartition('/')[2]} {value}"
     return counted(len(hosts), "host")

@@ -244,7 +244,7 @@ class GroupPlacer:
         if keys:
             then = self._engine.fork()
             then.state.take_out(keys)
-            self.waiting.reserve(own, find_assigned_nodes(then.place(group), then), now)
+            self.waiting.reserve(own, find_assigned_nodes(then.place(group), then.state.view), now)
         for key in keys:
             message = f"preempted by {group.namespace}/{group.name} of priority {group.priority}"
             seen = self._groups.object(key)

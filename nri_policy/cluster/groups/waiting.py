@@ -168,7 +168,7 @@ class WaitingGroups:
             hold = Reservation(hosts, now if hold is None else hold.since, now)
             self.queue.note_change()
         if hold.occupants is None:
-            there, fitting = Occupants(self._engine, hosts), self._count(key, group, hosts)
+            there, fitting = Occupants(self._engine.state, hosts), self._count(key, group, hosts)
             hold = replace(hold, occupants=there, progress=now, fitting=fitting)
             self._groups.update(key, reservation=hold)
         return True
@@ -327,7 +327,7 @@ class WaitingGroups:
         if own is not None:
             lacking = self._lacking(key, group)
             fits = count_fitting(self._without(self._aside(rank)).state, lacking, own.hosts)
-            where = describe_hosts(group, own.hosts, self._engine)
+            where = describe_hosts(group, own.hosts, self._engine.state.nodes)
             pods, minutes = counted(pods_of(lacking), "pod"), max(0.0, self._now - own.since) // 60
             return f"reserved: {where}, {fits} of {pods} fit now, since {minutes:.0f} min"
         return "; ".join(

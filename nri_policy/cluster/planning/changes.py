@@ -233,7 +233,7 @@ def _leaving(engine: Engine, group: PlacementGroup, pods: Iterable[Pod]) -> list
     lower.sort(key=lambda each: each.created, reverse=True)
     lower.sort(key=lambda each: each.priority)
     search = _Leaving(engine, group)
-    groups = find_lower_groups(engine, group.priority)
+    groups = find_lower_groups(engine.state.groups.values(), group.priority)
     found = [*search.find(groups, ()), *search.find((), lower)]
     return found or search.find(groups, lower)
 

@@ -109,8 +109,8 @@ def explain(engine: Engine, group: PlacementGroup, pods: Iterable[Pod] = ()) -> 
     if group.status.assignments:
         status = engine.place(group) if group.status.unhealthy_nodes else group.status
         return _explain(engine, group, status, None, pods)
-    found = find_position(engine, group)
-    engine = without_reserved(engine, found)
+    found = find_position(engine.state, group)
+    engine = without_reserved(engine, group)
     return _explain(engine, group, engine.place(group), found, pods)
 
 

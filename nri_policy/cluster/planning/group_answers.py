@@ -5,19 +5,21 @@ Where they would go, or why they would not, and what the nodes there would refus
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from types import MappingProxyType
 
 from msgspec.structs import replace
 
 from nri_policy.cluster.engine.engine import Engine
 from nri_policy.cluster.engine.search.unfit_message import describe_left_out, group_by_reason
+from nri_policy.cluster.engine.state.cluster_state import ClusterState
 from nri_policy.cluster.objects.device_claims import DeviceClaims
+from nri_policy.cluster.objects.node import ClusterNode
 from nri_policy.cluster.objects.pod import Pod
 from nri_policy.cluster.objects.scheduler_constraints import describe
 from nri_policy.cluster.planning.explanation import GroupExplanation, explain, is_malformed
 from nri_policy.cluster.planning.preview import TriedGroup, record_placed, tree_of_hosts
-from nri_policy.cluster.planning.queue_position import find_position, without_reserved
+from nri_policy.cluster.planning.queue_position import without_reserved
 from nri_policy.cluster.requests.group import GroupStatus, PlacementGroup, PodSet
 from nri_policy.cluster.requests.request import named_levels, resolve_requests, spread_labels
 from nri_policy.cluster.requests.spread_preferences import read_preferences
@@ -40,13 +42,13 @@ def try_groups(
     """
     tried = []
     for group in sorted(groups, key=lambda each: -each.priority):
-        trial = without_reserved(engine, find_position(engine, group))
+        trial = without_reserved(engine, group)
         status = trial.count_by_zones(group, trial.place(group, failures))
-        notes = [*notes_of(engine, group), *notes_of_zones(engine, group, status)]
+        notes = [*notes_of(engine.state, group), *notes_of_zones(engine.state, group, status)]
         if status.state == "Placed" and status.message:
             notes.append(f"{group.namespace}/{group.name}: {status.message}")
         if status.state != "Placed":
-            notes += [*_left_out(engine, group, live=live), *_preempts(engine, group)]
+            notes += [*_left_out(engine.state, group, live=live), *_preempts(engine.state, group)]
         malformed = is_malformed(engine, group)
         tried.append(
             replace(record_placed(engine.state, group, status), notes=notes, malformed=malformed)
@@ -67,33 +69,37 @@ def explain_group(
     """
     found = explain(engine, group, pods)
     if found.standing is not None:
-        trial = without_reserved(engine, found.standing)
+        trial = without_reserved(engine, group)
         found = replace(found, status=trial.count_by_zones(group, found.status))
     refusals = engine.state.limits.check(group)  # empty for a group without places
-    notes = [*notes_of(engine, group), *notes_of_zones(engine, group, found.status)]
+    notes = [*notes_of(engine.state, group), *notes_of_zones(engine.state, group, found.status)]
     notes += [f"{group.namespace}/{group.name}, {text}" for text in refusals.texts]
-    notes += _left_out(engine, group, live=live)
+    notes += _left_out(engine.state, group, live=live)
     malformed = is_malformed(engine, group)
     return replace(found, refused=refusals.pods, notes=notes, malformed=malformed)
 
 
-def notes_of_devices(engine: Engine, group: PlacementGroup, devices: DeviceClaims) -> Iterator[str]:
+def notes_of_devices(
+    nodes: Mapping[str, ClusterNode], group: PlacementGroup, devices: DeviceClaims
+) -> Iterator[str]:
     """Yield what devices the pods of a group claim, and which nodes have them."""
     for each in group.pod_sets:
         name = f"{group.namespace}/{group.name}, pod set {each.name}"
-        for text in devices.describe(group.namespace, each.template.claims, engine.state.nodes):
+        for text in devices.describe(group.namespace, each.template.claims, nodes):
             yield f"{name}, {text}"
 
 
-def notes_of_zones(engine: Engine, group: PlacementGroup, status: GroupStatus) -> Iterator[str]:
+def notes_of_zones(
+    state: ClusterState, group: PlacementGroup, status: GroupStatus
+) -> Iterator[str]:
     """Yield what zones that are too small mean for a group that has no places, and what helps."""
     name = f"{group.namespace}/{group.name}"
     if status.conditions:
         yield f"{name}: {_HINT}"
     elif not status.assignments:
-        nodes = engine.state.nodes
+        nodes = state.nodes
         for each in group.pod_sets:
-            refused = engine.state.limits.too_small(each.template.spec) if each.count else {}
+            refused = state.limits.too_small(each.template.spec) if each.count else {}
             if refused:
                 node, why = next(iter(refused.items()))
                 yield (
@@ -103,9 +109,9 @@ def notes_of_zones(engine: Engine, group: PlacementGroup, status: GroupStatus) -
                 )
 
 
-def _preempts(engine: Engine, group: PlacementGroup) -> Iterator[str]:
+def _preempts(state: ClusterState, group: PlacementGroup) -> Iterator[str]:
     """Yield that a group which does not fit might yet preempt others, if it might."""
-    others = engine.state.groups.values() if engine.state.settings.groups.preemption else ()
+    others = state.groups.values() if state.settings.groups.preemption else ()
     if any(each.priority < group.priority and each.status.assignments for each in others):
         yield (
             f"{group.namespace}/{group.name}: preemption is not tried here:"
@@ -113,7 +119,7 @@ def _preempts(engine: Engine, group: PlacementGroup) -> Iterator[str]:
         )
 
 
-def notes_of(engine: Engine, group: PlacementGroup) -> Iterator[str]:
+def notes_of(state: ClusterState, group: PlacementGroup) -> Iterator[str]:
     """Yield notes about parts of a request that placement ignores.
 
     That is what only kube-scheduler can judge, labels and resources that no node has, a
@@ -124,37 +130,37 @@ def notes_of(engine: Engine, group: PlacementGroup) -> Iterator[str]:
             f"{group.namespace}/{group.name}: its PriorityClass {quoted(group.unknown_class)} is"
             " not known, so priority 0 counts"
         )
+    nodes = state.nodes.values()
     for each in resolve_requests(group):
         name = f"{group.namespace}/{group.name}, pod set {each.name}"
         template = each.template
-        judged = [*template.constraints, *template.own.names(engine.state.levels)]
+        judged = [*template.constraints, *template.own.names(state.levels)]
         if each.count and judged:
             yield f"{name}: {describe(judged)}"
-        unknown = (*_unknown_labels(engine, each), *_unknown_resources(engine, each))
+        unknown = (*_unknown_labels(nodes, each), *_unknown_resources(nodes, each))
         for text in unknown if each.count else ():
             yield f"{name}: {text}"
 
 
-def _unknown_resources(engine: Engine, pod_set: PodSet) -> Iterator[str]:
-    nodes = engine.state.nodes.values()
+def _unknown_resources(nodes: Collection[ClusterNode], pod_set: PodSet) -> Iterator[str]:
     for name, amount in pod_set.template.spec.effective().items():
         if amount and not any(name in node.allocatable for node in nodes):
             known = {each for node in nodes for each in node.allocatable}
             yield f"asks for {quoted(name)}, a resource that no node has{did_you_mean(name, known)}"
 
 
-def _left_out(engine: Engine, group: PlacementGroup, *, live: bool) -> list[str]:
+def _left_out(state: ClusterState, group: PlacementGroup, *, live: bool) -> list[str]:
     """Return a sentence for each reason for which nodes take no part in a group's topology.
 
     It offers to leave out levels whose labels nodes lack, if the group does not name them.
     """
-    tree = tree_of_hosts(engine.state, group)
+    tree = tree_of_hosts(state, group)
     topology, reasons = tree.shape.topology, group_by_reason(tree.left_out)
     lacking = {each: f"no label {each}" for each in topology.levels}
     lacking = {each: reason for each, reason in lacking.items() if reason in reasons}
     others = [each for each in topology.levels if each not in lacking]
     named = {level for each in resolve_requests(group) for level in named_levels(each.request)}
-    is_first = topology.name == engine.state.settings.topologies[0].name  # which --levels is about
+    is_first = topology.name == state.settings.topologies[0].name  # which --levels is about
     offer = ""
     if others and named.isdisjoint(lacking) and (live or is_first):
         offer = f"; --levels {','.join(others)} tries without it"
@@ -166,9 +172,8 @@ def _left_out(engine: Engine, group: PlacementGroup, *, live: bool) -> list[str]
     ]
 
 
-def _unknown_labels(engine: Engine, pod_set: PodSet) -> Iterator[str]:
+def _unknown_labels(nodes: Collection[ClusterNode], pod_set: PodSet) -> Iterator[str]:
     over = spread_labels(pod_set.request)
-    nodes = engine.state.nodes.values()
     for each in read_preferences(over, "spreadOver"):
         spread = f"spread over {quoted(each.key)}"
         if not any(each.key in node.labels for node in nodes):

@@ -16,11 +16,12 @@ from msgspec.structs import replace
 
 from nri_policy.cluster.engine.bisection import smallest_fitting
 from nri_policy.cluster.engine.engine import Engine
+from nri_policy.cluster.engine.state.cluster_state import ClusterState
 from nri_policy.cluster.engine.unit_capacity import UnitCapacity, pods_of
 from nri_policy.cluster.objects.node import HOSTNAME
 from nri_policy.cluster.offline import engine_of
 from nri_policy.cluster.planning.changes import COMES_BACK, SuggestedChange
-from nri_policy.cluster.planning.queue_position import find_position, without_reserved
+from nri_policy.cluster.planning.queue_position import without_reserved
 from nri_policy.cluster.requests.group import PlacementGroup
 from nri_policy.cluster.requests.request import Unplaceable, units_of
 from nri_policy.cluster.snapshot import ClusterSnapshot
@@ -38,12 +39,13 @@ def find_more_hosts(
     """
     most = min(pods_of(group), MAX_HOSTS)
     copies = {
-        name: [f"{name}+{number}" for number in range(most)] for name in _models(engine, group)
+        name: [f"{name}+{number}" for number in range(most)]
+        for name in _models(engine.state, group)
     }
     if not copies:
         return []
     larger = engine_of(_with_copies(snapshot, copies), engine.state.settings)
-    trial = without_reserved(larger, find_position(engine, group))
+    trial = without_reserved(larger, group)
     every = {name for names in copies.values() for name in names}
     best: SuggestedChange | None = None
     for like, names in copies.items():
@@ -68,12 +70,12 @@ def _fewest(fits: Callable[[int], bool], most: int) -> int:
     return smallest_fitting(low, high, fits)
 
 
-def _models(engine: Engine, group: PlacementGroup) -> list[str]:
+def _models(state: ClusterState, group: PlacementGroup) -> list[str]:
     """Return hosts of different kinds, or in different domains, those with most room first."""
     found: dict[Hashable, tuple[int, str]] = {}
     for unit in units_of(group):
         with suppress(Unplaceable):
-            rooms = UnitCapacity(engine.state, unit)
+            rooms = UnitCapacity(state, unit)
             level = min(rooms.plan.level, rooms.host_level)
             domains = rooms.tree.shape.domains
             room = Counter[int]()
@@ -81,7 +83,7 @@ def _models(engine: Engine, group: PlacementGroup) -> list[str]:
                 room[domains.above(leaf, level)] += rooms.pods(name)
             asked = unit.workers.template.spec.effective()
             for name, leaf in rooms.leaf.items():
-                node = engine.state.nodes[name]
+                node = state.nodes[name]
                 if all(node.allocatable.get(each, 0) >= asked[each] for each in asked):
                     domain = domains.above(leaf, level)
                     kind = level, domain, (*sorted(node.allocatable.items()),), node.taints

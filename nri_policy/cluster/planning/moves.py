@@ -27,6 +27,7 @@ from msgspec.structs import replace
 
 from nri_policy.cluster.engine.engine import Engine
 from nri_policy.cluster.engine.reservation import find_assigned_nodes
+from nri_policy.cluster.engine.state.cluster_state import ClusterState
 from nri_policy.cluster.engine.unit_capacity import UnitCapacity
 from nri_policy.cluster.numa.host_fit import find_host_reason
 from nri_policy.cluster.numa.promises import LiveZones
@@ -36,11 +37,12 @@ from nri_policy.cluster.objects.document import PODS, DocumentError
 from nri_policy.cluster.objects.pod import Pod, Template
 from nri_policy.cluster.planning.explanation import is_malformed
 from nri_policy.cluster.planning.group_answers import notes_of, notes_of_zones
-from nri_policy.cluster.planning.queue_position import find_position
+from nri_policy.cluster.planning.queue_position import without_reserved
 from nri_policy.cluster.requests.annotations import is_movable
 from nri_policy.cluster.requests.group import GroupStatus, PlacementGroup, PodSet
 from nri_policy.cluster.requests.request import Unit, Unplaceable, units_of
 from nri_policy.cluster.snapshot import ClusterSnapshot
+from nri_policy.cluster.view import ClusterView
 from nri_policy.cluster.zones.numa_node import aligns_pods
 
 MOST_MOVES = 10  # by default
@@ -84,7 +86,7 @@ def plan_moves(
     """
     if group.status.assignments:
         raise DocumentError("", f"{group.namespace}/{group.name} has its places")
-    movable, staying = find_movable_pods(engine, snapshot)
+    movable, staying = find_movable_pods(engine.state, snapshot)
     search = _Search(engine, group, snapshot, most)
     status, moves = search.find(movable, snapshot.budgets)
     status = engine.count_by_zones(group, status)
@@ -95,14 +97,16 @@ def plan_moves(
         moves=moves,
         movable=len(movable),
         staying=dict(sorted(staying.items())),
-        notes=[*notes_of(engine, group), *notes_of_zones(engine, group, status)],
+        notes=[*notes_of(engine.state, group), *notes_of_zones(engine.state, group, status)],
         malformed=is_malformed(engine, group),
     )
 
 
-def find_movable_pods(engine: Engine, snapshot: ClusterSnapshot) -> tuple[list[Pod], Counter[str]]:
+def find_movable_pods(
+    state: ClusterState, snapshot: ClusterSnapshot
+) -> tuple[list[Pod], Counter[str]]:
     """Return the pods that could move; and how many others were to be movable, by why not."""
-    known = engine.state.pods()
+    known = state.pods()
     movable, staying = [], Counter[str]()
     for pod in snapshot.pods:
         if is_movable(pod.annotations, pod.labels) and pod.node and not pod.finished:
@@ -132,8 +136,8 @@ def _why_not(pod: Pod, budgets: Sequence[Budget]) -> str:
     return next(iter((*pod.constraints, *pod.own.names())), "")
 
 
-def _aligns(engine: Engine, node: str) -> bool:
-    report = engine.state.view.zones.get(node)
+def _aligns(view: ClusterView, node: str) -> bool:
+    report = view.zones.get(node)
     return report is not None and aligns_pods(report)
 
 
@@ -149,8 +153,7 @@ class _Search:
     def __init__(
         self, engine: Engine, group: PlacementGroup, snapshot: ClusterSnapshot, most: int
     ) -> None:
-        ahead = find_position(engine, group).set_aside.values()
-        self._engine = engine.without_nodes({host for hosts in ahead for host in hosts})
+        self._engine = without_reserved(engine, group)
         self._group = group
         self._snapshot = snapshot
         self._most = most
@@ -334,8 +337,8 @@ class _Search:
 
     def _places(self, trial: Engine, status: GroupStatus, pods: Sequence[Pod]) -> list[Move]:
         """Return where *pods*, which are out, would go beside the group; raises _StaysError."""
-        own = {*find_assigned_nodes(status, trial)}
-        aligned = {each for each in own if _aligns(trial, each)}
+        own = {*find_assigned_nodes(status, trial.state.view)}
+        aligned = {each for each in own if _aligns(trial.state.view, each)}
         trial.state.set_group(replace(self._group, status=status))
         moves = []
         try:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from msgspec import Struct
 
 from nri_policy.cluster.engine.engine import Engine
+from nri_policy.cluster.engine.state.cluster_state import ClusterState
 from nri_policy.cluster.engine.unit_capacity import count_fitting, pods_of
 from nri_policy.cluster.requests.group import PlacementGroup
 
@@ -20,11 +21,11 @@ class QueuePosition(Struct, frozen=True, rename="camel"):
     set_aside: dict[str, list[str]] = {}  # hosts for groups ahead, as namespace/name
 
 
-def find_position(engine: Engine, group: PlacementGroup) -> QueuePosition:
-    """Return where *group* stands among the groups of *engine*; one that is not there is last."""
+def find_position(state: ClusterState, group: PlacementGroup) -> QueuePosition:
+    """Return where *group* stands among the groups of *state*; one that is not there is last."""
     key = (group.namespace, group.name)
-    known = engine.state.groups.get(key)
-    others = [each for name, each in engine.state.groups.items() if name != key and _waits(each)]
+    known = state.groups.get(key)
+    others = [each for name, each in state.groups.items() if name != key and _waits(each)]
     own = _rank(group if known is None else known)
     ahead = [each for each in others if _rank(each) < own]
     reserved = [] if known is None else known.status.reserved
@@ -33,7 +34,7 @@ def find_position(engine: Engine, group: PlacementGroup) -> QueuePosition:
         waiting=len(others) + 1,
         pods=pods_of(group),
         reserved=reserved,
-        fitting=count_fitting(engine.state, group, reserved) if reserved else 0,
+        fitting=count_fitting(state, group, reserved) if reserved else 0,
         set_aside={
             f"{each.namespace}/{each.name}": each.status.reserved
             for each in ahead
@@ -42,8 +43,9 @@ def find_position(engine: Engine, group: PlacementGroup) -> QueuePosition:
     )
 
 
-def without_reserved(engine: Engine, found: QueuePosition) -> Engine:
-    """Return *engine* without the hosts that are set aside for groups ahead."""
+def without_reserved(engine: Engine, group: PlacementGroup) -> Engine:
+    """Return *engine* without the hosts that are set aside for groups ahead of *group*."""
+    found = find_position(engine.state, group)
     return engine.without_nodes({host for hosts in found.set_aside.values() for host in hosts})
 
 

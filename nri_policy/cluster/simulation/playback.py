@@ -134,7 +134,7 @@ class Simulation:
         notes = [f"left out, as they are not placed: {text}"] if text else []
         add_priority_classes(step.apply or (), self._classes)
         for group in read_groups(step.apply or (), self._classes):
-            notes += notes_of(self._engine, group)
+            notes += notes_of(self._engine.state, group)
             self.submit(group, runs, step.kind or _GROUP)
         for name in step.delete or ():
             self._drop(self._key(name))

@@ -14,7 +14,7 @@ def test_only_ends_on_its_own_hosts_are_progress_of_a_hold() -> None:
     made = engine(filler("here"), filler("there"))
     for name, node in (("one", "a1"), ("other", "b1")):
         made.state.set_pod(read_pod(pod(name, node, cpu=1), ""))
-    occupants = Occupants(made, ["a1", "a2"])
+    occupants = Occupants(made.state, ["a1", "a2"])
     elsewhere: list[Callable[[], object]] = [
         lambda: made.state.remove_group("default", "there"),
         lambda: made.state.remove_pod("default", "other"),

@@ -20,11 +20,11 @@ def test_only_groups_without_places_wait() -> None:
     made = engine(filler("placed"))
     made.state.set_group(read_group(filler("waits")))
     new = read_group(group(pod_set(1), name="new"))
-    assert find_position(made, new).waiting == 2
+    assert find_position(made.state, new).waiting == 2
     ((key, placed), *_) = made.state.groups.items()
     made.state.set_group(replace(placed, status=replace(placed.status, state="Waiting")))
     assert made.state.groups[key].status.assignments
-    assert find_position(made, new).waiting == 2
+    assert find_position(made.state, new).waiting == 2
 
 
 def test_no_more_pods_of_a_pod_set_fit_than_it_has() -> None:
