@@ -7,7 +7,6 @@ from collections.abc import Iterator, Sequence
 
 from nri_policy.cli.cluster.picture import cluster_map, group_lines, pods_of
 from nri_policy.cluster.engine.engine import Engine
-from nri_policy.cluster.objects.node import HOSTNAME
 from nri_policy.cluster.report.tree_report import make_tree_report
 from nri_policy.cluster.requests.group import GroupStatus
 from nri_policy.cluster.simulation.playback import Played
@@ -35,11 +34,7 @@ class Frames:
             (f"{each.namespace}/{each.name}", each.status) for each in engine.state.groups.values()
         ]
         self._largest |= pods_of(groups)
-        failed = {
-            node.labels.get(HOSTNAME, node.name)
-            for node in engine.state.nodes.values()
-            if not node.ready
-        }
+        failed = {node.host for node in engine.state.nodes.values() if not node.ready}
         report = make_tree_report(engine.state, engine.state.settings.topologies[0].name)
         cluster = cluster_map(report, groups, failed)
         pods = {each.path: dict(each.pods) for each in cluster.hosts() if each.pods}

@@ -1,4 +1,4 @@
-"""Bisection: the smallest number that fits, by few tries."""
+"""The smallest number that fits, by few tries: doubling, then halving."""
 
 from __future__ import annotations
 
@@ -17,3 +17,16 @@ def smallest_fitting(low: int, high: int, fits: Callable[[int], bool]) -> int:
         else:
             low = middle
     return high
+
+
+def smallest_fitting_up_to(most: int, fits: Callable[[int], bool]) -> int | None:
+    """Return the smallest number up to *most* that fits, as `smallest_fitting` does; None if none.
+
+    Small numbers are tried first: they take the least time.
+    """
+    low, high = 0, min(1, most)
+    while not fits(high):
+        if high == most:
+            return None
+        low, high = high, min(2 * high, most)
+    return smallest_fitting(low, high, fits)

@@ -21,8 +21,8 @@ from nri_policy.cluster.engine.group_placement import (
     find_shared_level,
     keeps_places,
 )
-from nri_policy.cluster.engine.search.crowding import find_crowded_domains, nodes_of, spreading_of
-from nri_policy.cluster.engine.search.exclusive import find_taken_domains, nodes_in
+from nri_policy.cluster.engine.search.crowding import find_crowded_domains, nodes_in, spreading_of
+from nri_policy.cluster.engine.search.exclusive import find_taken_domains
 from nri_policy.cluster.engine.search.spread_assignment import make_host_assignment
 from nri_policy.cluster.engine.state.cluster_state import ClusterState
 from nri_policy.cluster.engine.state.host_limits import Limits, MakeLimits, NoLimits, OwnLimits
@@ -177,7 +177,7 @@ class Engine:
                 out = find_crowded_domains(
                     group, unit, tree, self.state.groups.values(), self.state.view
                 )
-                found |= nodes_of([each for each in out if each.closed], tree)
+                found |= nodes_in([each.path for each in out if each.closed], tree)
         return frozenset(found)
 
     def taken_from(self, group: PlacementGroup, *, lasting: bool = False) -> frozenset[str]:

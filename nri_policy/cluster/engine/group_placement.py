@@ -13,9 +13,9 @@ from types import MappingProxyType
 from msgspec import Struct
 from msgspec.structs import replace
 
-from nri_policy.cluster.engine.search.crowding import spreading_of
+from nri_policy.cluster.engine.search.crowding import nodes_in, spreading_of
 from nri_policy.cluster.engine.search.domain_search import DomainSearch
-from nri_policy.cluster.engine.search.exclusive import find_taken_domains, nodes_in
+from nri_policy.cluster.engine.search.exclusive import find_taken_domains
 from nri_policy.cluster.engine.search.pod_set_order import Orders, describe_order
 from nri_policy.cluster.engine.search.replacement import find_kept_leaves
 from nri_policy.cluster.engine.search.shared_domain import find_shared_domains, sum_requests

@@ -22,7 +22,7 @@ import msgspec
 from msgspec import Struct
 from msgspec.structs import replace
 
-from nri_policy.cluster.engine.bisection import smallest_fitting
+from nri_policy.cluster.engine.bisection import smallest_fitting_up_to
 from nri_policy.cluster.engine.engine import Engine
 from nri_policy.cluster.engine.search.replacement import host_of_place
 from nri_policy.cluster.engine.state.cluster_state import ClusterState
@@ -211,7 +211,7 @@ class Reservations:
             self._engine.state.nodes[name]
             for name in {name for each in rooms for name in each.leaf}
         ]
-        names = [node.name for node in nodes if host_of(node) not in failed]
+        names = [node.name for node in nodes if node.host not in failed]
         names.sort(key=lambda name: min(room.order(name) for room in rooms))
         some = _fewest(names, lambda names: self._hold(names, group, more))
         if some is None:
@@ -260,7 +260,7 @@ class Reservations:
             self._engine.state.nodes[name]
             for name in find_assigned_nodes(group.status, self._engine.state.view)
         ]
-        others = {node.name for node in own if host_of(node) not in failed} - {*names}
+        others = {node.name for node in own if node.host not in failed} - {*names}
         only = [*names, *others]
         at = self._emptied_for(group).staying
         staying = {key: each for name in only for key, each in at.get(name, {}).items()}
@@ -353,24 +353,14 @@ def _in_one_domain(group: PlacementGroup, unit: Unit) -> Unit:
     return replace(unit, workers=replace(unit.workers, request=asked))
 
 
-def host_of(node: ClusterNode) -> str:
-    """Return the host that assignments and failures name a node by."""
-    return node.labels.get(HOSTNAME, node.name)
-
-
 def _value(node: ClusterNode, level: str) -> str | None:
-    return host_of(node) if level == HOSTNAME else node.labels.get(level)
+    return node.host if level == HOSTNAME else node.labels.get(level)
 
 
 def _fewest(names: Sequence[str], holds: Callable[[Sequence[str]], bool]) -> Sequence[str] | None:
-    """Return as few of *names*, from the first, as hold what is asked."""
-    low, high = 0, 1  # low do not hold it
-    while not holds(names[:high]):
-        if high >= len(names):
-            return None
-        low, high = high, 2 * high
-    high = min(high, len(names))
-    return names[: smallest_fitting(low, high, lambda number: holds(names[:number]))]
+    """Return as few of *names*, from the first, as hold what is asked; None if all do not."""
+    number = smallest_fitting_up_to(len(names), lambda number: holds(names[:number]))
+    return None if number is None else names[:number]
 
 
 def _domains(now: UnitCapacity, empty: UnitCapacity, kept: Collection[str]) -> Iterator[list[str]]:

@@ -18,7 +18,7 @@ from msgspec.structs import replace
 from nri_policy.cluster.engine.search.crowding import (
     CrowdedDomain,
     find_crowded_domains,
-    nodes_of,
+    nodes_in,
     spreading_of,
 )
 from nri_policy.cluster.engine.search.domain_search import UnitCounts
@@ -33,11 +33,9 @@ from nri_policy.cluster.engine.search.replacement import replace_failed
 from nri_policy.cluster.engine.search.spread_assignment import (
     count_by_node,
     domain_of,
+    make_host_assignment,
     replace_spread,
     spread_refusal,
-)
-from nri_policy.cluster.engine.search.spread_assignment import (
-    make_host_assignment as spread_assignment,
 )
 from nri_policy.cluster.engine.search.unfit_message import describe_unknown_level
 from nri_policy.cluster.engine.state.cluster_state import ClusterState
@@ -146,7 +144,7 @@ class UnitPlacement(Struct, frozen=True):
         )
         last = [each for each in out if not each.closed]
         while True:
-            state = self.state.without_nodes(nodes_of(out, tree))
+            state = self.state.without_nodes(nodes_in([each.path for each in out], tree))
             try:
                 return replace(self, state=state).assign_in(tree_of(state, unit), unit, placed)
             except Unplaceable as refused:
@@ -190,7 +188,7 @@ class UnitPlacement(Struct, frozen=True):
                 if left:
                     raise spread_refusal(asked, left)
                 self._check_balance(asked, pods, nodes)
-                out[pod_set.name] = spread_assignment(pod_set.name, pods, self.state.nodes)
+                out[pod_set.name] = make_host_assignment(pod_set.name, pods, self.state.nodes)
         return out
 
     def replace_pods(

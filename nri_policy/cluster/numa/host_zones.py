@@ -23,7 +23,7 @@ from nri_policy.cluster.numa.promises import LiveZones, size_of
 from nri_policy.cluster.numa.shortage import find_zone_shortage
 from nri_policy.cluster.objects.document import PODS
 from nri_policy.cluster.objects.metadata import Key
-from nri_policy.cluster.objects.node import HOSTNAME, ClusterNode
+from nri_policy.cluster.objects.node import ClusterNode
 from nri_policy.cluster.objects.pod import Pod
 from nri_policy.cluster.view import ClusterView
 from nri_policy.cluster.zones.numa_node import aligns_pods, policy_of
@@ -118,7 +118,7 @@ class HostZones:
         made = HostZones(self._kinds, self._zones, self._view, empty=self._empty)
         made._origin, made._ended = self, ended
         nodes = [self._view.nodes[name] for name in ended if name in self._view.nodes]
-        changed = {each.labels.get(HOSTNAME, each.name) for each in nodes}
+        changed = {each.host for each in nodes}
         for key, own in places.items():
             changed |= own.keys() | {*self._hosts.get(key, ())}
         for host in changed & self._places.keys():
@@ -162,7 +162,7 @@ class HostZones:
             view = self._view
             names = [name for name in view.zones.keys() | view.stale if _may_refuse(view, name)]
             nodes = [view.nodes[name] for name in names if name in view.nodes]
-            hosts = sorted({each.labels.get(HOSTNAME, each.name) for each in nodes})
+            hosts = sorted({each.host for each in nodes})
             self._aligned = {host: [each.name for each in view.on_host(host)] for host in hosts}
         return self._aligned
 

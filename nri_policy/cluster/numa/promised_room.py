@@ -269,7 +269,7 @@ def _share(resource: str, part: int, total: int) -> str:
 
 
 def _names_of(node: ClusterNode) -> tuple[str, str]:
-    return node.name, node.labels.get(HOSTNAME, node.name)
+    return node.name, node.host
 
 
 def _places_of(group: PlacementGroup) -> object:

@@ -204,7 +204,7 @@ class ZoneLimits:
         places = {key: self._by_host(each) for key, each in usages.groups.items()}
         names = self._view.zones.keys() if only is None else self._view.zones.keys() & {*only}
         for node in [self._view.nodes[name] for name in names if name in self._view.nodes]:
-            host = node.labels.get(HOSTNAME, node.name)
+            host = node.host
             for key, pod in self.zones().bound_on(node.name):
                 if key in lasting:
                     pods = PodsOnHost("", self._request(pod.spec), pod.zone, 1)
@@ -224,7 +224,7 @@ class ZoneLimits:
             self._changed |= dict.fromkeys(self._usages.groups)
         elif self._seen != fits.generation:
             for name in fits.changed_since(self._seen):
-                self._hosts.forget(self._view.nodes[name].labels.get(HOSTNAME, name))
+                self._hosts.forget(self._view.nodes[name].host)
         for key in self._changed:
             self._hosts.set_places(key, self._open_places(key))
         self._changed.clear()

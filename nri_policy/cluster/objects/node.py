@@ -45,6 +45,11 @@ class ClusterNode(Struct, frozen=True, gc=False):
     unschedulable: bool = False
     known: bool = True  # whether the node has a Ready condition at all
 
+    @property
+    def host(self) -> str:
+        """The name of its host, by which assignments and failures name the node."""
+        return self.labels.get(HOSTNAME, self.name)
+
 
 class _Spec(Struct, gc=False):
     unschedulable: bool | None = None

@@ -14,7 +14,6 @@ from nri_policy.cluster.engine.engine import Engine
 from nri_policy.cluster.engine.preemption import find_fewest, find_lower_groups
 from nri_policy.cluster.engine.unit_placement import tree_of
 from nri_policy.cluster.objects.metadata import Key
-from nri_policy.cluster.objects.node import HOSTNAME
 from nri_policy.cluster.objects.pod import Pod
 from nri_policy.cluster.requests.group import PlacementGroup, PlacementRequest, PodSet
 from nri_policy.cluster.requests.request import Unit
@@ -133,13 +132,9 @@ def _largest(fits: Callable[[int], bool], high: int) -> tuple[int, bool]:
     That fewer pods fit where more do is usual, but not certain: so those above what halving finds
     are tried one by one, if they are not too many. Where there are many domains, that takes long.
     """
-    low, above = 0, high + 1
-    while high > MAX_TRIES and above - low > 1:
-        middle = (low + above) // 2
-        if fits(middle):
-            low = middle
-        else:
-            above = middle
+    low = 0
+    if high > MAX_TRIES:
+        low = smallest_fitting(0, high + 1, lambda number: not fits(number)) - 1
     if high - low > MAX_TRIES:
         return low, False
     return next((each for each in range(high, low, -1) if fits(each)), low), True
@@ -267,7 +262,7 @@ class _Leaving:
 
     def _host(self, pod: Pod) -> str:
         node = self._engine.state.nodes.get(pod.node)
-        return pod.node if node is None else node.labels.get(HOSTNAME, pod.node)
+        return pod.node if node is None else node.host
 
     def _fits_without(self, gone: Sequence[Key | Pod]) -> bool:
         return _fits(self._without(gone), self._group)

@@ -8,13 +8,13 @@ most room for the group.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Hashable, Mapping, Sequence
+from collections.abc import Hashable, Mapping, Sequence
 from contextlib import suppress
 from heapq import nsmallest
 
 from msgspec.structs import replace
 
-from nri_policy.cluster.engine.bisection import smallest_fitting
+from nri_policy.cluster.engine.bisection import smallest_fitting_up_to
 from nri_policy.cluster.engine.engine import Engine
 from nri_policy.cluster.engine.state.cluster_state import ClusterState
 from nri_policy.cluster.engine.unit_capacity import UnitCapacity, pods_of
@@ -54,20 +54,10 @@ def find_more_hosts(
             others = trial.without_nodes(every - {*names[:number]})
             return bool(others.place(group, explain=False).assignments)
 
-        number = _fewest(fits, most if best is None else best.hosts - 1)
+        number = smallest_fitting_up_to(most if best is None else best.hosts - 1, fits)
         if number:
             best = SuggestedChange(hosts=number, like=like)
     return [] if best is None else [best]
-
-
-def _fewest(fits: Callable[[int], bool], most: int) -> int:
-    """Return the least number up to *most* that *fits*, 0 for none: by doubling, then halving."""
-    low, high = 0, min(1, most)
-    while not fits(high):
-        if high == most:
-            return 0
-        low, high = high, min(2 * high, most)
-    return smallest_fitting(low, high, fits)
 
 
 def _models(state: ClusterState, group: PlacementGroup) -> list[str]:

@@ -69,7 +69,7 @@ class Recorder:
         above = levels[-2:-1] if levels[-1] == HOSTNAME else levels[-1:]
         for node in nodes:
             self._capacity.update(node.allocatable)
-            host = node.labels.get(HOSTNAME, node.name)
+            host = node.host
             self._rack[host] = node.labels.get(above[0], "") if above else ""
         self.moves = self.lost = self.preempted = self.attempts_without_room = 0
         self._jobs: dict[str, _Job] = {}

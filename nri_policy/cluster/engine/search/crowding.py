@@ -91,18 +91,6 @@ def spreading_of(unit: Unit) -> TopologySpreading | None:
     return None if request is None else request.topology_spreading
 
 
-def nodes_of(domains: Iterable[CrowdedDomain], tree: Tree) -> frozenset[str]:
-    """Return the nodes of these domains."""
-    shape, paths = tree.shape, {each.path for each in domains}
-    ranges = [
-        shape.domains.leaves_below(domain)
-        for length in {len(path) for path in paths}
-        for domain in shape.domains.of_level(length - 1)
-        if shape.path(domain, length - 1) in paths
-    ]
-    return frozenset(tree.nodes_in(ranges)) if ranges else frozenset()
-
-
 def _places(group: PlacementGroup, levels: Path, view: ClusterView) -> Iterator[Path]:
     """Yield the domains of the last of *levels* in which each of a group's units is."""
     given = {each.pod_set: each for each in group.status.assignments}
@@ -120,3 +108,10 @@ def domains_of(assignment: Assignment, levels: Path, view: ClusterView) -> Itera
             continue
         for name in find_named_nodes(assignment.levels, each.values, view)[:1]:
             yield tuple(view.nodes[name].labels.get(level, "") for level in levels)
+
+
+def nodes_in(paths: Iterable[Path], tree: Tree) -> frozenset[str]:
+    """Return the nodes of domains."""
+    domains = (tree.shape.domain(path) for path in paths)
+    leaves = [tree.shape.domains.leaves_below(each) for each in domains if each is not None]
+    return frozenset(tree.nodes_in(leaves)) if leaves else frozenset()

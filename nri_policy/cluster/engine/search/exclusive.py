@@ -38,10 +38,3 @@ def find_taken_domains(
             for path in domains_of(assignment, tuple(levels[: at + 1]), view):
                 found.setdefault(path, f"{each.namespace}/{each.name}")
     return found
-
-
-def nodes_in(paths: Iterable[Path], tree: Tree) -> frozenset[str]:
-    """Return the nodes of domains."""
-    domains = (tree.shape.domain(path) for path in paths)
-    leaves = [tree.shape.domains.leaves_below(each) for each in domains if each is not None]
-    return frozenset(tree.nodes_in(leaves)) if leaves else frozenset()

@@ -7,6 +7,7 @@ from functools import partial
 from types import MappingProxyType
 
 from msgspec import Struct
+from msgspec.structs import replace
 
 from nri_policy.cluster.engine.search.unfit_message import describe_empty_tree, describe_lack
 from nri_policy.cluster.engine.state.filter import Filter
@@ -48,15 +49,7 @@ def find_packing(  # noqa: PLR0913 - keywords: what counts beside what is free
         unit, implied=implied, levels=tree.shape.levels, settings=settings, inside=inside
     )
     counts, kind = count(tree, unit, wanted, settings, held, limits)
-    places, leader = search(
-        tree,
-        counts,
-        kind,
-        wanted,
-        unit.workers.count,
-        has_leader=unit.leader is not None,
-        within=find_domain_within(tree, within),
-    )
+    places, leader = search(tree, counts, kind, wanted, unit, find_domain_within(tree, within))
     return PackedUnit(places, leader, wanted.level)
 
 
@@ -85,38 +78,46 @@ def count(  # noqa: PLR0913, PLR0917 - what is counted, and what limits it
     limits: Limits = MappingProxyType({}),
 ) -> tuple[Counts, Filter]:
     """Return how many pods and slices of *unit* fit where; raises Unplaceable for an empty tree."""
+    demand = make_demand(tree, unit, wanted, settings, held)
+    if limits:
+        demand = replace(
+            demand,
+            limits=tree.by_leaf(limits.get(unit.workers.name, {})),
+            leader_limits=tree.by_leaf(limits.get(unit.leader.name, {})) if unit.leader else {},
+            beside=tree.by_leaf(limits.get(unit.names, {})),
+        )
+    return tree.counts(demand), demand.kind
+
+
+def make_demand(
+    tree: Tree,
+    unit: Unit,
+    wanted: PlacementPlan,
+    settings: ClusterSettings,
+    held: Mapping[int, int],
+) -> Demand:
+    """Return what to count for *unit*, without limits; raises Unplaceable for an empty tree."""
     if tree.is_empty():
         raise Unplaceable(describe_empty_tree(tree, tree.shape.levels[wanted.level]))
     spec = unit.workers.template.spec
     scored = settings.preferred_node_affinity
-    kind = tree.filter(spec, scored=scored)
     leader = unit.leader.template.spec if unit.leader else None
-    demand = Demand(
+    return Demand(
+        plan=wanted,
         pod=spec.effective(),
-        kind=kind,
-        size=wanted.size,
-        slice_level=wanted.slice_level,
-        inner=wanted.inner,
+        kind=tree.filter(spec, scored=scored),
         leader=leader.effective() if leader else None,
         leader_kind=tree.filter(leader, scored=scored) if leader else None,
-        most=wanted.most,
-        apart=wanted.apart,
         held=held,
-        limits=tree.by_leaf(limits.get(unit.workers.name, {})),
-        leader_limits=tree.by_leaf(limits.get(unit.leader.name, {})) if unit.leader else {},
-        beside=tree.by_leaf(limits.get(unit.names, {})),
     )
-    return tree.counts(demand), kind
 
 
-def search(  # noqa: PLR0913 - what is searched for, and where
+def search(  # noqa: PLR0913, PLR0917 - what is searched for, and where
     tree: Tree,
     counts: Counts,
     kind: Filter,
     wanted: PlacementPlan,
-    count: int,
-    *,
-    has_leader: bool = False,
+    unit: Unit,
     within: int = -1,
 ) -> tuple[Places, int]:
     """Return leaves and pods, and the leader's leaf; raises Unplaceable with the reason.
@@ -126,10 +127,10 @@ def search(  # noqa: PLR0913 - what is searched for, and where
     """
     levels = tree.shape.levels
     try:
-        return pack_as_wanted(counts, wanted, count, within)
+        return pack_as_wanted(counts, wanted, unit.workers.count, within)
     except Refusal as refusal:
         beside = None
-        if has_leader and wanted.required:
+        if unit.leader is not None and wanted.required:
             found = map(counts.of, tree.shape.below(within, refusal.level))
             beside = max((slices for *_, slices, leaders, _ in found if leaders), default=0)
         why = partial(
@@ -139,7 +140,7 @@ def search(  # noqa: PLR0913 - what is searched for, and where
             wanted,
             counts,
             kind,
-            count=count,
+            count=unit.workers.count,
             fits=refusal.fits,
             beside=beside,
             level=refusal.level,

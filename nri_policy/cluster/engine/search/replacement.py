@@ -14,11 +14,10 @@ from functools import partial
 import msgspec
 from msgspec import Struct
 
-from nri_policy.cluster.engine.search.placement import make_assignment, search
-from nri_policy.cluster.engine.search.unfit_message import describe_empty_tree
+from nri_policy.cluster.engine.search.placement import make_assignment, make_demand, search
 from nri_policy.cluster.engine.state.host_limits import Limits
 from nri_policy.cluster.engine.state.shape import Path
-from nri_policy.cluster.engine.state.tree import Demand, Tree
+from nri_policy.cluster.engine.state.tree import Tree
 from nri_policy.cluster.objects.assignment import Assignment, DomainAssignment
 from nri_policy.cluster.objects.node import HOSTNAME
 from nri_policy.cluster.objects.settings import ClusterSettings
@@ -179,30 +178,16 @@ class _Search(Struct, frozen=True):
         within = self.domain(places, rest, failed)
         if request.slices and missing % request.slices[0].size:
             pod_set = msgspec.structs.replace(pod_set, request=_finer(request, missing))
-        unit = Unit(workers=pod_set)
+        unit = Unit(workers=msgspec.structs.replace(pod_set, count=missing))
         wanted = make_plan(
             unit, implied=self.implied, levels=tree.shape.levels, settings=self.settings
         )
-        if tree.is_empty():
-            raise Unplaceable(describe_empty_tree(tree, tree.shape.levels[wanted.level]))
-        spec = pod_set.template.spec
-        kind = tree.filter(spec, scored=self.settings.preferred_node_affinity)
+        demand = make_demand(tree, unit, wanted, self.settings, places)
         trial = tree.fork()
-        trial.close_hosts(self.failed, kind)
-        demand = Demand(
-            pod=spec.effective(),
-            kind=kind,
-            size=wanted.size,
-            slice_level=wanted.slice_level,
-            inner=wanted.inner,
-            most=wanted.most,
-            apart=wanted.apart,
-            held=places,
-            limits=self.limits,
-        )
+        trial.close_hosts(self.failed, demand.kind)
         leaves = None if within is None else tree.shape.domains.leaves_below(within)
-        counts = trial.count_once(demand, leaves)
-        return [*search(trial, counts, kind, wanted, missing)[0]]
+        counts = trial.count_once(msgspec.structs.replace(demand, limits=self.limits), leaves)
+        return [*search(trial, counts, demand.kind, wanted, unit)[0]]
 
     def _broken(
         self, request: PlacementRequest, places: Mapping[int, int], failed: Path | None

@@ -101,9 +101,7 @@ def make_host_assignment(
     name: str, pods: Mapping[str, int], nodes: Mapping[str, ClusterNode]
 ) -> Assignment:
     """Return where a pod set is, by the names of nodes, as groups store it."""
-    hosts = sorted(
-        (nodes[node].labels.get(HOSTNAME, node), number) for node, number in pods.items()
-    )
+    hosts = sorted((nodes[node].host, number) for node, number in pods.items())
     domains = [DomainAssignment(values=[host], count=number) for host, number in hosts]
     return Assignment(pod_set=name, levels=[HOSTNAME], domains=domains)
 

@@ -27,7 +27,7 @@ from nri_policy.cluster.engine.state.usage import Usage, usage_of
 from nri_policy.cluster.objects.assignment import Assignment
 from nri_policy.cluster.objects.document import Amounts
 from nri_policy.cluster.objects.metadata import Key
-from nri_policy.cluster.objects.node import HOSTNAME, ClusterNode
+from nri_policy.cluster.objects.node import ClusterNode
 from nri_policy.cluster.objects.pod import Pod
 from nri_policy.cluster.objects.settings import ClusterSettings, Topology
 from nri_policy.cluster.requests.group import (
@@ -76,14 +76,14 @@ class ClusterState:
         """Take in that a node changed, came or went: what is used there counts again with it."""
         self.ledger.change_node(old, new)
         nodes = [each for each in (old, new) if each is not None]
-        self.limits.change_hosts({each.labels.get(HOSTNAME, each.name) for each in nodes})
+        self.limits.change_hosts({each.host for each in nodes})
 
     def change_zones(self, node: str, old: NodeZones | None, new: NodeZones | None) -> None:
         """Take in what a node's zones have left, or that its report went."""
         if old != new:
             self.ledger.change_zones(node, old, new)
         known = self.nodes.get(node)
-        self.limits.change_hosts([node if known is None else known.labels.get(HOSTNAME, node)])
+        self.limits.change_hosts([node if known is None else known.host])
 
     def set_pod(self, pod: Pod) -> None:
         """Take in that a pod came or changed, of the group that it names."""

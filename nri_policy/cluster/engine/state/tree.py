@@ -25,6 +25,7 @@ from nri_policy.cluster.objects.matching import Toleration
 from nri_policy.cluster.objects.node import HOSTNAME, ClusterNode
 from nri_policy.cluster.objects.pod import PodSpec
 from nri_policy.cluster.objects.settings import Topology
+from nri_policy.cluster.requests.request import PlacementPlan
 from nri_policy.native._counts import Counts
 from nri_policy.native._domains import Mask, Rows, Vector, arrange, index
 
@@ -38,33 +39,30 @@ _ANYWHERE = PodSpec()
 class Demand(Struct, frozen=True, kw_only=True):
     """Pods of one kind of which is asked how many fit where, in slices, beside their leader."""
 
+    plan: PlacementPlan
     pod: Amounts
     kind: Filter
-    size: int  # of the outermost slices
-    slice_level: int
-    inner: dict[int, int]  # level -> size of the slices there
     leader: Amounts | None = None
     leader_kind: Filter | None = None
-    most: int | None = None  # on a host
-    held: Mapping[int, int] = {}  # leaf -> pods there that count for that
-    apart: int = -1  # level of which each domain takes one pod
+    held: Mapping[int, int] = {}  # leaf -> pods there that count for the most on a host
     limits: Mapping[int, int] = {}  # leaf of a host, the first of its zones -> pods, at most
     leader_limits: Mapping[int, int] = {}  # the same for the leader
     beside: Mapping[int, int] = {}  # the same for pods where the leader is
 
     def key(self) -> object:
         """Return a key: demands without limits are equal if their keys are."""
+        plan = self.plan
         return (
             frozenset(self.pod.items()),
             self.kind,
-            self.size,
-            self.slice_level,
-            frozenset(self.inner.items()),
+            plan.size,
+            plan.slice_level,
+            frozenset(plan.inner.items()),
             None if self.leader is None else frozenset(self.leader.items()),
             self.leader_kind,
-            self.most,
-            self.apart,
-            None if self.most is None and self.apart < 0 else frozenset(self.held.items()),
+            plan.most,
+            plan.apart,
+            None if plan.most is None and plan.apart < 0 else frozenset(self.held.items()),
         )
 
 
@@ -114,11 +112,11 @@ class Tree:
         else:
             self._host_at, self._tainted = {}, set()
             for node, leaf in zip(first, range(len(first)), strict=True):
-                self._host_at[node.labels.get(HOSTNAME, node.name)] = leaf
+                self._host_at[node.host] = leaf
             for leaf, more in others.items():
                 for node in more:
                     self._node_at[node.name] = leaf
-                    self._host_at[node.labels.get(HOSTNAME, node.name)] = leaf
+                    self._host_at[node.host] = leaf
                     self.rows.add(leaf, node.allocatable, 1, 1)
         for name, each in self._used.items():
             self.use(name, each, 1)
@@ -339,17 +337,17 @@ class Tree:
         """Return new counts, only of the leaves *within*."""
         leaves = range(self.shape.domains.leaves) if within is None else within
         hosts, host_of = self._of_hosts(demand)
-        leader, caps = demand.leader, self._caps(demand)
+        leader, plan, caps = demand.leader, demand.plan, self._caps(demand)
         most = self._limits(demand)
-        if demand.apart == self.shape.domains.levels - 1:
+        if plan.apart == self.shape.domains.levels - 1:
             most, caps = caps, None
         return Counts(
             self.rows,
             Vector(self.rows, with_place(demand.pod)),
             demand.kind.mask,
-            size=demand.size,
-            slice_level=demand.slice_level,
-            inner=demand.inner,
+            size=plan.size,
+            slice_level=plan.slice_level,
+            inner=plan.inner,
             leader=None if leader is None else Vector(self.rows, with_place(leader)),
             leader_mask=self._leader_mask(demand),
             low=leaves.start,
@@ -358,21 +356,22 @@ class Tree:
             host_of=host_of,
             most=most,
             beside=self._beside(demand),
-            cap_level=demand.apart,
+            cap_level=plan.apart,
             cap=caps,
         )
 
     def _caps(self, demand: Demand) -> list[int] | None:
         """Return how many more pods each domain of a level takes that takes one; None without."""
-        if demand.apart < 0:
+        apart = demand.plan.apart
+        if apart < 0:
             return None
-        domains = self.shape.domains.of_level(demand.apart)
-        taken = {self.shape.domains.above(leaf, demand.apart) for leaf in demand.held}
+        domains = self.shape.domains.of_level(apart)
+        taken = {self.shape.domains.above(leaf, apart) for leaf in demand.held}
         return [0 if each in taken else 1 for each in domains]
 
     def _limits(self, demand: Demand) -> list[int] | None:
         """Return how many pods each leaf takes at most, whatever it has; None without limits."""
-        most, held, leaves = demand.most, demand.held, self.shape.domains.leaves
+        most, held, leaves = demand.plan.most, demand.held, self.shape.domains.leaves
         if not self.shape.by_host or (most is None and not demand.limits):
             return None
         if most is None:
@@ -438,7 +437,7 @@ class Tree:
                     self._tainted.add(each)
                 self._filters.update(each, node)
         if not self.shape.by_host:
-            self._host_at[node.labels.get(HOSTNAME, node.name)] = leaf
+            self._host_at[node.host] = leaf
         self._node_at[node.name] = leaf
         self._add(node, leaf, 1)
 

@@ -195,16 +195,11 @@ class ZoneTree(Tree):
         for leaf, count in demand.held.items():
             held[host_of[leaf]] += count
         kind, leader_kind = demand.kind, demand.leader_kind
-        of_hosts = Demand(
-            pod=demand.pod,
+        of_hosts = replace(
+            demand,
+            plan=replace(demand.plan, size=1, slice_level=last, inner={}),
             kind=hosts.filter_of(kind.spec, kind.tolerations),
-            size=1,
-            slice_level=last,
-            inner={},
-            leader=demand.leader,
             leader_kind=leader_kind and hosts.filter_of(leader_kind.spec, leader_kind.tolerations),
-            most=demand.most,
-            apart=demand.apart,
             held=held,
             limits={host_of[leaf]: most for leaf, most in demand.limits.items()},
             leader_limits={host_of[leaf]: most for leaf, most in demand.leader_limits.items()},
