@@ -1,8 +1,9 @@
-"""Groups that are known to find no room are passed over: the others get the same places."""
+"""Attempts that cannot succeed, and searches that find nothing better, change no placement."""
 
 from __future__ import annotations
 
 import random
+from collections.abc import Callable
 
 from nri_policy.cluster.objects.metadata import Key
 from nri_policy.cluster.objects.node import HOSTNAME
@@ -49,8 +50,8 @@ def draw_group(chance: random.Random, number: int, levels: list[str]) -> Placeme
     return PlacementGroup("default", f"g{number:03}", pod_sets, priority=priority)
 
 
-def play(seed: int, *, all_tried: bool) -> Places:
-    """Return which groups got which places, in order."""
+def play(seed: int, adapt: Callable[[Simulation], None]) -> Places:
+    """Return which groups got which places, in order, in a simulation that is adapted."""
     chance = random.Random(seed)
     made = synthetic.make_cluster(chance.choice(CLUSTERS))
     settings, snapshot = read_settings(made.settings), read_snapshot(made.cluster)
@@ -66,8 +67,7 @@ def play(seed: int, *, all_tried: bool) -> Places:
 
     engine.state.on_group = note
     simulation = Simulation(engine, cluster, snapshot.classes)
-    if all_tried:
-        simulation._waiting.worth_trying = iter  # type: ignore[method-assign, assignment]
+    adapt(simulation)
     hosts, failed = sorted(engine.state.nodes), list[str]()
     for number in range(JOBS):
         group = draw_group(chance, number, settings.topologies[0].levels)
@@ -83,6 +83,26 @@ def play(seed: int, *, all_tried: bool) -> Places:
     return found
 
 
+def keep(_: Simulation) -> None:
+    """Change nothing."""
+
+
+def try_all(simulation: Simulation) -> None:
+    """Have every group tried."""
+    simulation._waiting.worth_trying = iter  # type: ignore[method-assign, assignment]
+
+
+def look_always(simulation: Simulation) -> None:
+    """Have other hosts looked for whenever hosts that are set aside are reconsidered."""
+    reservations = simulation._waiting._reservations
+    reservations.may_find_more_room = lambda *_: True  # type: ignore[method-assign]
+
+
 @seeds(6)
 def test_what_is_passed_over_changes_no_placement(seed: int) -> None:
-    assert play(seed, all_tried=False) == play(seed, all_tried=True)
+    assert play(seed, keep) == play(seed, try_all)
+
+
+@seeds(6)
+def test_hosts_that_are_not_looked_for_change_no_placement(seed: int) -> None:
+    assert play(seed, keep) == play(seed, look_always)

@@ -108,6 +108,23 @@ class Reservations:
         except (DocumentError, Unplaceable):
             return None
 
+    def may_find_more_room(
+        self, group: PlacementGroup, hosts: Collection[str], fitting: int
+    ) -> bool:
+        """Whether more than *fitting* pods may fit now on what `choose` returns without *kept*.
+
+        *hosts* hold the group. So those that are chosen are in a domain of the level that *hosts*
+        share one of, or of a finer level, and no more pods fit there than in the fullest of these.
+        Groups of several pod sets, and those that have places, are not looked at.
+        """
+        only = units_of(group)
+        if len(only) != 1 or only[0].leader is not None or group.status.assignments:
+            return True
+        if exclusive_of(group.pod_sets) is not None or together_of(group) is not None:
+            return True
+        most = UnitCapacity(self._engine.state, only[0]).most_in_a_domain(hosts)
+        return most is None or most > fitting
+
     def _emptied_for(self, group: PlacementGroup) -> _Emptied:
         if not self._empty.state.is_up_to_date():
             self._empty = self._engine.without_usage()

@@ -63,6 +63,23 @@ class UnitCapacity:
         hosts = self.tree.shape.below(domain, self.host_level)
         return self.unit.workers.count - sum(self.counts.of(each)[0] for each in hosts)
 
+    def most_in_a_domain(self, nodes: Collection[str]) -> int | None:
+        """Return the most pods that fit in a domain of the level that *nodes* share one of.
+
+        Without such a level: on all hosts. It is the finest one, of those from the requested level
+        up. None if domains take fewer pods than their hosts do, or hosts share leaves.
+        """
+        shape, wanted = self.tree.shape, self.plan
+        if self.counts is None or wanted.inner or wanted.apart >= 0 or not shape.by_host:
+            return None
+        leaves = [self.leaf[name] for name in nodes if name in self.leaf]
+        level = -1 if wanted.unconstrained else min(wanted.level, self.host_level)
+        while level >= 0:
+            if len({shape.domains.above(leaf, level) for leaf in leaves}) == 1:
+                return max(self.counts.of(each)[0] for each in shape.domains.of_level(level))
+            level -= 1
+        return sum(self.counts.of(each)[0] for each in shape.domains.of_level(0))
+
     def free(self, node: str) -> int:
         """Return thousandths of pods that a host's free resources are, were pods divisible."""
         leaf = self._row.get(node)

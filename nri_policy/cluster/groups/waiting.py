@@ -155,9 +155,10 @@ class WaitingGroups:
         if again and hold is not None and hosts is not None:
             hold = replace(hold, fitting=max(hold.fitting, self._count(key, group, hosts)))
             self._groups.update(key, reservation=hold)
-            others = self._reservations.choose(group, (), more)
-            if others not in {None, hosts} and self._count(key, group, others) > hold.fitting:
-                hosts = others
+            if self._reservations.may_find_more_room(group, hosts, hold.fitting):
+                others = self._reservations.choose(group, (), more)
+                if others not in {None, hosts} and self._count(key, group, others) > hold.fitting:
+                    hosts = others
         if hosts is None:
             self.queue.bar(key)
             if hold is not None:
