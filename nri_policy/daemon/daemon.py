@@ -36,8 +36,9 @@ from nri_policy.daemon.reload import Reloads
 from nri_policy.daemon.rivals import Rivals
 from nri_policy.daemon.status import Status
 from nri_policy.daemon.tuner_link import Ask, TunerLink, no_tuner
-from nri_policy.delivery.executor import Executor, Observers
+from nri_policy.delivery.executor import Executor
 from nri_policy.delivery.overlaps import Overlaps
+from nri_policy.delivery.reporter import Observers
 from nri_policy.dra.cdi import FOLDER, CDIFiles
 from nri_policy.engine.engine import Engine
 from nri_policy.engine.event import Event

@@ -14,17 +14,16 @@ Others import from these modules:
 | `partitions` | makes containers partitions, for which the kernel keeps all others off their CPUs |
 | `pod_quotas` | takes the CFS quota from the cgroups of pods, and gives it back |
 | `record` | what is known about the delivery to one container |
+| `reporter` | what is said of containers in the log and the metrics |
 
 `delivery_state` has what is to be done next, as a pure function of what has happened. It is one
 object in layers, each of which uses only those before it:
 
-| layer | what it has |
-|---|---|
-| `record_table` | the records, and an index for each kind of next action |
-| `occupancy` | which CPUs are still in use: who shrinks, and who may grow |
-| `next_actions` | the table of states and next actions; when each is due, and what it is about |
-| `observations` | what follows from what cgroups have |
-| `delivery_state` | what follows from all other inputs |
+1. `record_table`: the records, and an index for each kind of next action;
+2. `occupancy`: which CPUs are still in use, so who shrinks and who may grow;
+3. `next_actions`: the table of states and next actions, when each is due, and what it is about;
+4. `observations`: what follows from what cgroups have;
+5. `delivery_state`: what follows from all other inputs.
 
 Its parts: `desired` is what the engine has decided, `pod_quota_records` has the records of pods,
 `partition_records` which container is a kernel partition, `overlap_times` when all cpusets are

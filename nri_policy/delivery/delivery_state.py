@@ -60,8 +60,6 @@ class DeliveryState(Observations):
             inputs.Answered: self._note_answer,
             inputs.PhaseChanged: self._phase_changed,
             inputs.Observed: self._observed,
-            inputs.BatchBegan: self.batch_began,
-            inputs.BatchEnded: self.batch_ended,
             inputs.Written: self._written,
             inputs.Checked: self._checked,
             inputs.WritesMissed: self._writes_missed,

@@ -13,6 +13,7 @@ import asyncio
 import logging
 import math
 from collections.abc import (
+    Awaitable,
     Callable,
     Collection,
     Coroutine,
@@ -26,41 +27,21 @@ from functools import partial
 from itertools import islice
 from typing import Any, NoReturn, Protocol, TypeVar
 
-from msgspec import Struct
-
+from nri_policy.delivery import inputs
 from nri_policy.delivery.cpuset_checks import CpusetCheck, enforce
 from nri_policy.delivery.cpuset_files import Change
 from nri_policy.delivery.delivery_state import DeliveryState
 from nri_policy.delivery.desired import Desired
 from nri_policy.delivery.host_cgroups import HostCgroups
-from nri_policy.delivery.inputs import (
-    Action,
-    ActionBegan,
-    ActionEnded,
-    BatchBegan,
-    BatchEnded,
-    Checked,
-    Decided,
-    Event,
-    Input,
-    Leaving,
-    Observed,
-    OverlapsSeen,
-    Probed,
-    Rechecked,
-    Report,
-    ScopeSet,
-    TimePassed,
-    WritesMissed,
-    Written,
-)
+from nri_policy.delivery.inputs import Action, Input
 from nri_policy.delivery.messages import RETRY_INFORM, Link, Messages
 from nri_policy.delivery.record import Phase, cpuset_of
+from nri_policy.delivery.reporter import Observers, Reporter
 from nri_policy.engine.grant import Changes
 from nri_policy.foundation.clock import SYSTEM_CLOCK, Clock
 from nri_policy.foundation.cpuset import EMPTY, CPUSet
 from nri_policy.node import Node, Placed
-from nri_policy.workload.pod import Container, Resources
+from nri_policy.workload.pod import Resources
 
 log = logging.getLogger(__name__)
 
@@ -82,66 +63,12 @@ class SystemdScopes(Protocol):
         ...
 
 
-class ResizeHandler(Protocol):
-    """The handling of resizes: `plugin.resizes.Resizes`."""
-
-    async def overdue(self, container_id: str, found: Resources | None) -> None:
-        """Take back an overdue resize, unless its cgroup shows that it is in force."""
-        ...
-
-    async def see(self, found: Mapping[str, Resources]) -> None:
-        """Accept resizes that came into force late, according to these cgroups."""
-        ...
-
-
-class QuotaWriter(Protocol):
-    """The quotas of pods: `delivery.pod_quotas.PodQuotas`."""
-
-    async def look(self) -> None:
-        """Write the quotas that differ from what is due."""
-        ...
-
-
-class PartitionWriter(Protocol):
-    """The kernel partitions: `delivery.partitions.Partitions`."""
-
-    async def look(self) -> float:
-        """Make containers the partitions due; return the seconds until the next look."""
-        ...
-
-    async def leave(self) -> None:
-        """Make no container a partition any more: the policy has left."""
-        ...
-
-
 class OverlapWatcher(Protocol):
     """The look at all cpusets: `delivery.overlaps.Overlaps`."""
-
-    async def look(self) -> float:
-        """Move containers off exclusive CPUs of others; return the seconds until the next look."""
-        ...
 
     async def undone(self) -> Collection[str]:
         """Return the containers on exclusive CPUs of others whose write systemd may have undone."""
         ...
-
-
-class Overlap(Struct, frozen=True, kw_only=True):
-    """A container that was found on CPUs of another's own."""
-
-    container: Container
-    cpus: CPUSet  # those
-    owners: tuple[str, ...]  # namespace/pod/container
-    error: str  # why it could not be made to leave them at once; empty if it was
-
-
-class Observers(Struct, frozen=True, kw_only=True):
-    """Callbacks for metrics and reports."""
-
-    enforced: Callable[[], None] = lambda: None  # a cpuset was written after a look
-    # how many cpusets a batch wrote, and its seconds
-    wrote: Callable[[int, float], None] = lambda _number, _seconds: None
-    overlapped: Callable[[Overlap], None] = lambda _: None
 
 
 class Executor:
@@ -162,11 +89,14 @@ class Executor:
         self._scopes = scopes
         self.clock = clock
         self._observers = observers or Observers()
+        self._reporter = Reporter(node, self._observers)
         self.state = DeliveryState(Desired(node), has_files=cgroups is not None)
-        self.resizes: ResizeHandler | None = None
-        self.quotas: QuotaWriter | None = None
+        # Actions of other parts; they return the pause until the next, where the state needs it.
+        self.looks: dict[Action, Callable[[], Awaitable[float | None]]] = {}
         self.overlaps: OverlapWatcher | None = None
-        self.partitions: PartitionWriter | None = None
+        # takes back an overdue resize, unless its cgroup shows that it is in force
+        self.take_back: Callable[[str, Resources | None], Awaitable[None]] | None = None
+        self.leave_partitions: Callable[[], Awaitable[None]] | None = None
         self.lock = asyncio.Lock()
         self.scope_trouble = ""  # the latest refusal of systemd, or empty
         self._tasks: set[asyncio.Task[Any]] = set()  # that no request waits for any longer
@@ -177,7 +107,7 @@ class Executor:
     def apply(self, event: Input) -> None:
         """Pass an input to the state, and report its events."""
         for each in self.state.apply(event, self.clock.now()):
-            self._report(each)
+            self._reporter.report(each)
         if self.state.is_due_before(self._wake_at):
             self._changed.set()
         if self.state.pending:
@@ -188,7 +118,7 @@ class Executor:
     def decide(self, changes: Changes, *, hurry: bool = False) -> None:
         """Have changes come into force."""
         if changes:
-            self.apply(Decided(changes=changes, hurry=hurry))
+            self.apply(inputs.Decided(changes=changes, hurry=hurry))
 
     # ---- the loop
 
@@ -200,7 +130,7 @@ class Executor:
                 self._changed.clear()
                 now, wake = self.clock.now(), math.inf
                 self.state.calls_are_safe = link.calls_are_safe is not False
-                self.state.apply(TimePassed(), now)
+                self.state.apply(inputs.TimePassed(), now)
                 for action, at in self.state.plan(now).items():
                     if action in running:
                         continue
@@ -220,13 +150,13 @@ class Executor:
         self._changed.set()
 
     async def _do(self, action: Action, link: Link) -> None:
-        self.apply(ActionBegan(action))
+        self.apply(inputs.ActionBegan(action))
         try:
             pause = await self._act(action, link)
         except Exception:
             log.exception("delivery-failed", extra={"action": action.value})
             pause = RETRY_INFORM
-        self.apply(ActionEnded(action=action, pause=pause))
+        self.apply(inputs.ActionEnded(action=action, pause=pause))
 
     async def _act(self, action: Action, link: Link) -> float:
         """Carry out an action; return the pause until the next, where the state needs it."""
@@ -241,14 +171,9 @@ class Executor:
                 await self.persist()
             case Action.INFORM:
                 return await self.messages.inform(link)
-            case Action.RESIZES:
-                await self._look_at_resizes()
-            case Action.QUOTAS if self.quotas is not None:
-                await self.quotas.look()
-            case Action.PARTITIONS if self.partitions is not None:
-                return await self.partitions.look()
-            case Action.OVERLAPS if self.overlaps is not None:
-                return await self.overlaps.look()
+            case _ if action in self.looks:
+                if (pause := await self.looks[action]()) is not None:
+                    return pause
             case _:
                 pass
         return math.inf
@@ -263,9 +188,9 @@ class Executor:
         """
         if self._is_still(moved=moved):
             return
-        if not await self.clock.done_within(MAX_BATCH, self._begin(self._narrow())):
+        if not await self.in_time(self._narrow(), MAX_BATCH):
             log.warning("cgroups-slow", extra={"containers": len(self.state.shrink())})
-            self.apply(WritesMissed())
+            self.apply(inputs.WritesMissed())
 
     async def make_room(self, container_id: str, *, moved: bool) -> None:
         """Do the same for a creation: its container starts only after `wait_until_clear`.
@@ -282,6 +207,10 @@ class Executor:
         """Return until when a container's start may wait that begins now."""
         return self.clock.now() + MAX_START
 
+    def left(self, until: float) -> float:
+        """Return the seconds until a time of the clock."""
+        return max(until - self.clock.now(), 0.0)
+
     async def wait_until_clear(self, own: CPUSet, *, until: float) -> None:
         """Wait until no other container occupies *own*, the exclusive CPUs of one that starts.
 
@@ -289,8 +218,7 @@ class Executor:
         """
         if not self.state.occupants(own):
             return
-        left = max(until - self.clock.now(), 0.0)
-        if not await self.clock.done_within(left, self._begin(self._narrow())):
+        if not await self.in_time(self._narrow(), self.left(until)):
             log.warning("cgroups-slow", extra={"containers": len(self.state.occupants(own))})
         waiting = self.state.changes_to_send()
         remaining = self.state.occupants(own)
@@ -309,7 +237,7 @@ class Executor:
         state = self.state
         if state.probe_is_due(self.clock.now()):
             await self.probe(self._node.view.placed)
-        self.apply(Rechecked())
+        self.apply(inputs.Rechecked())
         if not state.by_file:
             return
         await self._narrow()
@@ -323,11 +251,11 @@ class Executor:
         The files are written first, those of partitions before the cpusets, which would overlap.
         The runtime gets the same changes, because no daemon will correct its own writes later.
         """
-        self.apply(Leaving())
+        self.apply(inputs.Leaving())
         if self._cgroups is None:
             return
-        if self.partitions is not None:
-            await self.partitions.leave()
+        if self.leave_partitions is not None:
+            await self.leave_partitions()
         changes = self.state.changes_to_send()
         async with self.lock:
             await self._write(changes)
@@ -335,7 +263,7 @@ class Executor:
 
     async def probe(self, container_ids: Iterable[str]) -> None:
         """Find out on the first visible of these cgroups whether it can be written."""
-        probed = Probed()
+        probed = inputs.Probed()
         for each in container_ids:
             known = self.state.records.get(each)
             if self._cgroups is None or known is None or known.observed is None:
@@ -350,12 +278,16 @@ class Executor:
             error = done[cgroup].error
             if error:
                 log.warning("not-writable", extra={"cgroup": cgroup, "reason": error})
-            probed = Probed(proven=not error, error=error)
+            probed = inputs.Probed(proven=not error, error=error)
             break
         self.apply(probed)
 
     def _is_still(self, *, moved: bool) -> bool:
         return not self.state.by_file or not (moved or self.state.shrink())
+
+    async def in_time(self, work: Coroutine[Any, Any, object], seconds: float) -> bool:
+        """Do work; return whether it took no longer than *seconds*, after which it goes on."""
+        return await self.clock.done_within(seconds, self._begin(work))
 
     def _begin(self, work: Coroutine[Any, Any, _T]) -> asyncio.Task[_T]:
         task = asyncio.create_task(work, name="delivery")
@@ -380,17 +312,13 @@ class Executor:
                 continue
             paths = self._paths(wanted)
             cpus = {paths[each]: placement.cpus for each, placement in wanted.items()}
-            if change is Change.WHOLE:
-                giving = {each: placement.cpus for each, placement in wanted.items()}
-                self.apply(BatchBegan(giving=giving))
-            try:
-                done = await asyncio.to_thread(self._cgroups.confine, cpus, change)
-            finally:
-                self.apply(BatchEnded())
+            whole = wanted if change is Change.WHOLE else {}
+            giving = {each: placement.cpus for each, placement in whole.items()}
+            done = await self._batch(giving, self._cgroups.confine, cpus, change)
             for each, placement in wanted.items():
                 outcome = done[paths[each]]
                 self.apply(
-                    Written(
+                    inputs.Written(
                         container_id=each,
                         placement=placement,
                         cpus=outcome.cpus,
@@ -400,6 +328,16 @@ class Executor:
             written += sum(each.written for each in done.values())
         if written:
             self._observers.wrote(written, self.clock.now() - began)
+
+    async def _batch(
+        self, giving: Mapping[str, CPUSet], work: Callable[..., _T], *arguments: Any
+    ) -> _T:
+        """Do work in a thread that may be *giving* containers these CPUs at any moment."""
+        self.state.giving = giving
+        try:
+            return await asyncio.to_thread(work, *arguments)
+        finally:
+            self.state.giving = {}
 
     def _paths(self, container_ids: Iterable[str]) -> dict[str, str]:
         placed = self._node.view.placed
@@ -442,7 +380,7 @@ class Executor:
             if found:
                 await self.look(*found)
 
-        if not await self.clock.done_within(MAX_WAIT, self._begin(look())):
+        if not await self.in_time(look(), MAX_WAIT):
             log.warning("cgroups-slow", extra={"container": placed.container.full_name})
 
     async def look(self, *also: str) -> Sequence[CpusetCheck]:
@@ -455,34 +393,26 @@ class Executor:
             checks = [each for each in self.state.begin_check(*also) if each.container_id in placed]
             if self._cgroups is not None and checks:
                 await self._enforce(self._cgroups, checks)
-            self.apply(Checked(checks=checks))
+            self.apply(inputs.Checked(checks=checks))
         return checks
 
     async def _enforce(self, cgroups: HostCgroups, checks: Sequence[CpusetCheck]) -> None:
         lost = {each.container_id: each.placement.cpus for each in checks if each.lost}
-        self.apply(BatchBegan(giving=lost))
         paths = self._paths(each.container_id for each in checks)
-        try:
-            await asyncio.to_thread(enforce, cgroups, paths, checks, self.state.desired.taken)
-        finally:
-            self.apply(BatchEnded())
+        await self._batch(lost, enforce, cgroups, paths, checks, self.state.desired.taken)
 
     async def _look_at_flights(self) -> None:
         checks = await self.look()
         for each in self.state.overdue_resizes(checks):
-            if self.resizes is not None:
-                await self.resizes.overdue(each.container_id, each.found)
-
-    async def _look_at_resizes(self) -> None:
-        if self.resizes is not None:
-            await self.resizes.see(await self.observe(self._paths(self.state.resizes)) or {})
+            if self.take_back is not None:
+                await self.take_back(each.container_id, each.found)
 
     async def look_at_overlaps(self, container_ids: Collection[str]) -> None:
         """Check containers that were seen on exclusive CPUs of others; the rest has no overlap.
 
         None of those that are about to be written: the neighbours of a new partition leave later.
         """
-        self.apply(OverlapsSeen(container_ids=container_ids))
+        self.apply(inputs.OverlapsSeen(container_ids=container_ids))
         leaving = frozenset(self.state.shrink())
         if astray := [each for each in container_ids if each not in leaving]:
             await self.look(*astray)
@@ -527,7 +457,7 @@ class Executor:
             if known is None or known.observed is not None:
                 continue
             if each in found:
-                self.apply(Observed(container_id=each, cpuset=cpuset_of(found[each])))
+                self.apply(inputs.Observed(container_id=each, cpuset=cpuset_of(found[each])))
             has = state.records[each].observed
             if due is not None and (due.cpus or due.mems) and not (has and has.has(due)):
                 self.decide({each: due})  # the list, which was believed, may be wrong
@@ -580,7 +510,7 @@ class Executor:
                 asking = self._begin(self._keep(scope, has.cpus))
                 await self.clock.done_within(MAX_TURN, asking)
         trouble = "" if asking is None else await asking
-        self.apply(ScopeSet(container_id=container_id, asked=has, error=trouble))
+        self.apply(inputs.ScopeSet(container_id=container_id, asked=has, error=trouble))
         return trouble
 
     def _scope(self, container_id: str) -> str:
@@ -593,48 +523,6 @@ class Executor:
         if self._scopes is None:
             return "systemd cannot be asked"
         return await self._scopes.allow(scope, cpus)
-
-    # ---- people
-
-    def _report(self, report: Report) -> None:
-        placed = self._node.view.placed.get(report.container_id)
-        if placed is None:
-            return
-        name = placed.container.full_name
-        match report.event:
-            case Event.ENFORCED:
-                self._observers.enforced()
-                log.info("enforced", extra={"container": name, "cpus": report.cpus})
-            case Event.NOT_WRITABLE:
-                fields = {"container": name, "reason": report.error}
-                log.warning("not-writable", extra=fields)
-            case Event.SENT_AGAIN:
-                log.info("sending-again", extra={"container": name, "cpus": report.cpus})
-            case Event.NOT_IN_FORCE:
-                log.error("not-in-force", extra={"container": name, "cpus": report.cpus})
-            case Event.REFUSED:
-                refused = {"container": name, "cpus": report.cpus, "mems": report.mems}
-                log.error("update-refused", extra=refused)
-            case Event.NO_PARTITION:
-                lost = {"container": name, "cpus": report.cpus, "reason": report.error}
-                log.warning("no-partition", extra=lost)
-            case Event.OVERLAP:
-                self._report_overlap(placed.container, report)
-
-    def _report_overlap(self, container: Container, report: Report) -> None:
-        placed = self._node.view.placed
-        self._observers.overlapped(
-            Overlap(
-                container=container,
-                cpus=report.cpus,
-                owners=tuple(
-                    each.container.full_name
-                    for each in placed.values()
-                    if each.grant.own & report.cpus
-                ),
-                error=report.error,
-            )
-        )
 
 
 def _slices(container_ids: Iterable[str]) -> Iterator[list[str]]:

@@ -67,16 +67,6 @@ class Observed(Input, frozen=True, kw_only=True):
     cpuset: Cpuset | None
 
 
-class BatchBegan(Input, frozen=True):
-    """A batch of writes began; its CPUs can be in force at any moment until `BatchEnded`."""
-
-    giving: Mapping[str, CPUSet]  # CPUs that containers may get
-
-
-class BatchEnded(Input, frozen=True):
-    """The batch has ended."""
-
-
 class Written(Input, frozen=True, kw_only=True):
     """A cgroup from `shrink` or `grow` was written, or already had the right value."""
 

@@ -9,7 +9,6 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 
 from nri_policy.delivery.desired import Desired
-from nri_policy.delivery.inputs import BatchBegan, BatchEnded
 from nri_policy.delivery.record import Phase
 from nri_policy.delivery.record_table import RecordTable
 from nri_policy.foundation.cpuset import CPUSet
@@ -22,15 +21,8 @@ class Occupancy(RecordTable):
         """*has_files* is whether there are cgroups that can be read and written."""
         super().__init__(has_files=has_files)
         self.desired = desired
-        self._giving: Mapping[str, CPUSet] = {}  # CPUs that the batch under way may give
-
-    def batch_began(self, event: BatchBegan) -> None:
-        """Take note that these CPUs may be given at any moment from now on."""
-        self._giving = event.giving
-
-    def batch_ended(self, _: BatchEnded) -> None:
-        """Take note that the records have what was given."""
-        self._giving = {}
+        # CPUs that the batch of writes under way may give containers at any moment
+        self.giving: Mapping[str, CPUSet] = {}
 
     def shrink(self) -> Sequence[str]:
         """Return the containers that must shrink, by a file (nri.md §3.7a 2).
@@ -55,7 +47,7 @@ class Occupancy(RecordTable):
 
         The batch may have written them already.
         """
-        for each, cpus in self._giving.items():
+        for each, cpus in self.giving.items():
             pending = self.known(each).pending
             if pending is not None and pending.cpus and cpus - pending.cpus:
                 yield each
@@ -72,7 +64,7 @@ class Occupancy(RecordTable):
             return False
         if has is not None and (has.cpus - pending.cpus) & own:
             return True
-        given = self._giving.get(container_id)
+        given = self.giving.get(container_id)
         return bool(given and pending.cpus and (given - pending.cpus) & own)
 
     def grow(self, container_ids: Iterable[str]) -> Sequence[str]:

@@ -22,7 +22,7 @@ from msgspec import Struct
 
 from nri_policy.delivery.executor import Executor
 from nri_policy.delivery.host_cgroups import HostCgroups
-from nri_policy.delivery.inputs import CpusetsTouched
+from nri_policy.delivery.inputs import Action, CpusetsTouched
 from nri_policy.engine.state.partitions import asks_for_partition
 from nri_policy.foundation.cpuset import EMPTY, CPUSet
 from nri_policy.foundation.inotify import Inotify
@@ -59,6 +59,7 @@ class Overlaps:
         self._trouble = ""  # why the kernel does not tell of writes
         self._errno = 0  # of that
         executor.overlaps = self
+        executor.looks[Action.OVERLAPS] = self.look
         node.add_observers(lambda *_: self.touch())
 
     def problems(self) -> Iterator[str]:

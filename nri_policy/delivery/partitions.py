@@ -14,7 +14,7 @@ from collections.abc import Collection, Iterable
 
 from nri_policy.delivery.executor import Executor
 from nri_policy.delivery.host_cgroups import HostCgroups
-from nri_policy.delivery.inputs import CpusetsTouched, PartitionsSettled
+from nri_policy.delivery.inputs import Action, CpusetsTouched, PartitionsSettled
 from nri_policy.engine.state.partitions import asks_for_partition
 from nri_policy.foundation.cpuset import CPUSet
 from nri_policy.node import Node
@@ -35,8 +35,8 @@ class Partitions:
         self._lock = asyncio.Lock()
         # cgroups that keep CPUs for those below them; None: an earlier daemon may have left some
         self._above: Collection[str] | None = None
-        self._passes: set[asyncio.Task[None]] = set()  # that no start waits for any longer
-        executor.partitions = self
+        executor.looks[Action.PARTITIONS] = self.look
+        executor.leave_partitions = self.leave
 
     def restart(self) -> None:
         """Look for what an earlier daemon has left, soon."""
@@ -70,11 +70,8 @@ class Partitions:
 
     async def _settle_until(self, until: float, *container_ids: str) -> None:
         """Bring the partitions of these up to date; wait for it *until* a time of the clock."""
-        clock = self._executor.clock
-        settling = asyncio.create_task(self._settle(container_ids), name="partitions")
-        self._passes.add(settling)
-        settling.add_done_callback(self._passes.discard)
-        if not await clock.done_within(max(until - clock.now(), 0.0), settling):
+        left = self._executor.left(until)
+        if not await self._executor.in_time(self._settle(container_ids), left):
             log.warning("cgroups-slow", extra={"containers": len(container_ids)})
 
     async def look(self) -> float:

@@ -18,7 +18,7 @@ from collections.abc import Collection, Iterable
 
 from nri_policy.delivery.executor import Executor
 from nri_policy.delivery.host_cgroups import HostCgroups, Limited
-from nri_policy.delivery.inputs import PodGone, PodsChanged, QuotaWritten
+from nri_policy.delivery.inputs import Action, PodGone, PodsChanged, QuotaWritten
 from nri_policy.delivery.record import LIVING
 from nri_policy.engine.state.quota import NO_QUOTA
 from nri_policy.manifests.quality_of_service import QoS
@@ -41,18 +41,14 @@ class PodQuotas:
         self._state = executor.state
         self._files = files
         self._turn = asyncio.Lock()
-        self._looks: set[asyncio.Task[None]] = set()  # that no start waits for any longer
         self.trouble = ""  # why quotas of pods cannot be written, empty if they can
-        executor.quotas = self
+        executor.looks[Action.QUOTAS] = self.look
 
     async def start(self, pod_id: str) -> None:
         """Set the quota of a pod of which a container starts."""
         if self._files is None or not self._concerns(pod_id):
             return
-        look = asyncio.create_task(self._write([pod_id]), name="pod quota")
-        self._looks.add(look)
-        look.add_done_callback(self._looks.discard)
-        if not await self._executor.clock.done_within(MAX_WAIT, look):
+        if not await self._executor.in_time(self._write([pod_id]), MAX_WAIT):
             log.warning("cgroups-slow", extra={"pod": pod_id})
 
     def expect(self, pod_ids: Iterable[str]) -> None:

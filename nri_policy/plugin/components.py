@@ -47,7 +47,6 @@ class PluginComponents:
         self.resources = ExposedResources(node, exposure)
         self.decisions = Decisions(node, executor, self.answers, self.resources)
         self.resizes = Resizes(node, self.decisions, executor, self.answers, self.resources)
-        executor.resizes = self.resizes
         self.claims = Claims(node, self.decisions, executor, sources.held, sources.recorded)
         self.pods = Pods(
             node,

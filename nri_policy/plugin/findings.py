@@ -10,7 +10,7 @@ from collections import deque
 from collections.abc import Callable, Collection, Iterator
 from enum import StrEnum
 
-from nri_policy.delivery.executor import Overlap
+from nri_policy.delivery.reporter import Overlap
 from nri_policy.foundation.clock import Clock
 from nri_policy.kube.events import ClusterEvent, Subject
 from nri_policy.workload.pod import Container

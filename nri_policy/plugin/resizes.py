@@ -14,6 +14,7 @@ from contextlib import suppress
 
 from nri_policy.delivery.executor import Executor
 from nri_policy.delivery.inputs import (
+    Action,
     PhaseChanged,
     ResizeConfirmed,
     ResizeDoubted,
@@ -53,6 +54,8 @@ class Resizes:
         self._state = executor.state
         self._answers = answers
         self._resources = resources
+        executor.looks[Action.RESIZES] = self.look
+        executor.take_back = self.overdue
 
     def begin(self, container_id: str, asked: Resources, pod: Resources | None = None) -> Decision:
         """Decide on a resize, which ends later if the container runs.
@@ -140,6 +143,12 @@ class Resizes:
             if same and not has(each.resources, asked, milli, qos):
                 self._doubt(each.id, asked)
                 self._decisions.decide(ResizeEnded(container_id=each.id, refused=True))
+
+    async def look(self) -> None:
+        """Look at containers whose resize may come into force late."""
+        placed, ids = self._node.view.placed, self._state.resizes
+        paths = {each: placed[each].container.cgroup for each in ids if each in placed}
+        await self.see(await self._executor.observe(paths) or {})
 
     async def see(self, found: Mapping[str, Resources]) -> None:
         """Take in what cgroups have whose resize may come into force late."""

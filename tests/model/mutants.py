@@ -154,7 +154,7 @@ MUTANTS: dict[str, Fault] = {
         cpuset_checks, "gaining", _all_that_were_lost
     ),
     "what a batch may have given is not taken back": _changed(
-        Occupancy, "occupies", "given = self._giving.get(container_id)", "given = None"
+        Occupancy, "occupies", "given = self.giving.get(container_id)", "given = None"
     ),
     "a cgroup that could not be written is tried at once again": _changed(
         DeliveryState,

@@ -127,11 +127,11 @@ class History:
             change = state.latest_change(each)
             if change is None:
                 continue
-            self.apply(inputs.BatchBegan(giving={} if shrinking else {each: change.cpus}))
+            state.giving = {} if shrinking else {each: change.cpus}
             cpus = self.random.choice((change.cpus, change.cpus, SETS[0], None))
             error = "busy" if cpus is not None and cpus != change.cpus else ""
             self.apply(inputs.Written(container_id=each, placement=change, cpus=cpus, error=error))
-            self.apply(inputs.BatchEnded())
+            state.giving = {}
         self.apply(inputs.ActionEnded(action=inputs.Action.WRITE))
 
     def check(self) -> None:

@@ -291,9 +291,7 @@ async def test_neighbours_are_not_written_while_an_owner_is_created(
         await it.start(pod("own", "2"))
         own, shared = it.runtime.container("own/main").cpus, it.runtime.container("shared/main")
         assert host.is_root(it, "own/main")
-        overlaps = it.daemon.executor.overlaps
-        assert overlaps is not None
-        await overlaps.look()
+        await it.daemon.executor.looks[Action.OVERLAPS]()
         assert shared.cpus & own
         monkeypatch.setattr(next_actions, "SETTLE", 0.001)
         await it.start(pod("next"))
