@@ -160,7 +160,7 @@ class Auditor:
     async def run(self) -> None:
         """Audit regularly, as the settings say, until cancelled."""
         while True:
-            await self._clock.sleep_unless(PERIOD, self._due)
+            await self._clock.set_within(PERIOD, self._due)
             self._due.clear()
             try:
                 await self.round()

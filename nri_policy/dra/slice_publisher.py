@@ -111,7 +111,7 @@ class SlicePublisher:
         """Wait until something has changed, INTERVAL at least, and so many *seconds* at most."""
         await self._clock.sleep(min(seconds, INTERVAL))
         if seconds > INTERVAL:
-            await self._clock.sleep_unless(seconds - INTERVAL, self._changed)
+            await self._clock.set_within(seconds - INTERVAL, self._changed)
 
     async def remove(self) -> None:
         """Take the slice away; APIError."""

@@ -6,7 +6,6 @@ import asyncio
 import math
 import time
 from collections.abc import Awaitable, Callable
-from contextlib import suppress
 from typing import Any
 
 from msgspec import Struct
@@ -33,20 +32,16 @@ class Clock(Struct, frozen=True, kw_only=True):
         return future.done()
 
     async def set_within(self, seconds: float, event: asyncio.Event) -> bool:
-        """Return whether *event* is set before *seconds* are over; infinite ones: once it is."""
-        with suppress(TimeoutError):
-            async with asyncio.timeout(None if seconds == math.inf else seconds):
-                await event.wait()
-        return event.is_set()
-
-    async def sleep_unless(self, seconds: float, event: asyncio.Event) -> None:
-        """Sleep, but no longer than until *event* is set; a test that replaces `sleep` decides."""
+        """Return whether *event* is set before a `sleep` of *seconds*; infinite: once it is."""
+        if seconds == math.inf:
+            return await event.wait()
         ends = {asyncio.ensure_future(self.sleep(seconds)), asyncio.ensure_future(event.wait())}
         try:
             await asyncio.wait(ends, return_when=asyncio.FIRST_COMPLETED)
         finally:
             for end in ends:
                 end.cancel()
+        return event.is_set()
 
     def call_later(self, seconds: float, callback: Callable[[], None]) -> Callable[[], None]:
         """Have *callback* called after *seconds*; return what takes that back."""

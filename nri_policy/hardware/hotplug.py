@@ -130,7 +130,7 @@ class Hotplug:
             compared: Machine | None = None
             trouble = ""
             while True:
-                await self._clock.sleep_unless(pause, notified)
+                await self._clock.set_within(pause, notified)
                 news = notified.is_set()
                 if news:
                     await self._quiet(notified)

@@ -151,7 +151,7 @@ class TopologyPublisher:
     async def _change(self) -> None:
         """Wait for a change, or until the next check or refresh is due."""
         due = min(self._refresh_at, self._check_at) - self._pace.clock.now()
-        await self._pace.clock.sleep_unless(max(0.0, due), self._changes)
+        await self._pace.clock.set_within(max(0.0, due), self._changes)
 
     async def _attempt(self) -> float:
         """Write if necessary; return the seconds to wait afterwards."""

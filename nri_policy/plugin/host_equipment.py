@@ -199,6 +199,6 @@ class HostEquipment:
     async def _until(self, notified: asyncio.Event) -> None:
         """Wait until there is news and a moment more, at most for the period."""
         period = SOON if self.latest.no_partition == NO_CGROUP_YET else PERIOD
-        await self._clock.sleep_unless(period, notified)
+        await self._clock.set_within(period, notified)
         if notified.is_set():
             await self._clock.sleep(QUIET)

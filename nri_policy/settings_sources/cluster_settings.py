@@ -132,11 +132,11 @@ class ClusterSettingsSource:
 
     async def wait_answered(self) -> None:
         """Wait until the cluster has answered for all scopes, or failed; at most PATIENCE."""
-        await self._clock.sleep_unless(PATIENCE, self._all_asked)
+        await self._clock.set_within(PATIENCE, self._all_asked)
 
     async def wait_written(self) -> None:
         """Wait until all statuses are written; at most PATIENCE."""
-        await self._clock.sleep_unless(PATIENCE, self._all_written)
+        await self._clock.set_within(PATIENCE, self._all_written)
 
     async def run(self) -> None:
         """Watch the cluster until cancelled."""

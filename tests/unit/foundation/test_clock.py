@@ -34,29 +34,29 @@ async def test_an_event_is_waited_for_as_long_as_it_may_take_and_nobody_waits_on
     assert asyncio.all_tasks() == before
 
 
-async def test_a_sleep_ends_early_when_an_event_is_set_and_leaves_nothing_behind() -> None:
+async def test_a_wait_ends_early_when_its_event_is_set_and_leaves_nothing_behind() -> None:
     event, slept, before = asyncio.Event(), list[float](), asyncio.all_tasks()
 
     async def sleep(seconds: float) -> None:
         slept.append(seconds)
         await asyncio.Event().wait()
 
-    sleeping = asyncio.create_task(Clock(sleep=sleep).sleep_unless(60.0, event))
+    sleeping = asyncio.create_task(Clock(sleep=sleep).set_within(60.0, event))
     await asyncio.sleep(0)
     assert not sleeping.done()
     event.set()
-    await sleeping
+    assert await sleeping
     assert slept == [60.0]
     await asyncio.sleep(0)
     assert asyncio.all_tasks() == before
 
 
-async def test_a_sleep_ends_by_its_own_clock_where_no_event_is_set() -> None:
+async def test_a_wait_ends_by_the_sleep_of_its_clock_where_no_event_is_set() -> None:
     async def sleep(_: float) -> None:
         pass
 
     before = asyncio.all_tasks()
-    await Clock(sleep=sleep).sleep_unless(60.0, asyncio.Event())
+    assert not await Clock(sleep=sleep).set_within(60.0, asyncio.Event())
     await asyncio.sleep(0)
     assert asyncio.all_tasks() == before
 

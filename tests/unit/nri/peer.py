@@ -124,13 +124,6 @@ class SleepingClock(Clock, frozen=True, kw_only=True):
             timer.cancel()
         return future.done()
 
-    async def set_within(self, seconds: float, event: asyncio.Event) -> bool:
-        waiting = asyncio.ensure_future(event.wait())
-        try:
-            return await self.done_within(seconds, waiting)
-        finally:
-            waiting.cancel()
-
 
 class FakeTime:
     """A clock that stands still until a test advances it."""
