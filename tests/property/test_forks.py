@@ -136,7 +136,8 @@ def test_a_try_leaves_the_cluster_as_it_was_also_where_it_fails(seed: int) -> No
             with pytest.MonkeyPatch.context() as patch:
                 patch.setattr("nri_policy.cluster.engine.search.placement.pack", breaking(pack))
                 patch.setattr(
-                    "nri_policy.cluster.engine.group_placement.by_node", breaking(count_by_node)
+                    "nri_policy.cluster.engine.group_placement.count_by_node",
+                    breaking(count_by_node),
                 )
                 patch.setattr(ClusterState, "take", breaking(ClusterState.take))
                 try:

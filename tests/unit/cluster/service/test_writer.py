@@ -119,7 +119,7 @@ def test_who_begins_to_lead_does_not_wait_for_a_group_that_cannot_be_taken(
     group = play.world.objects["groups"]["job-j"]
     group["metadata"] |= {"namespace": "default", "name": "wrong"}
     if mistake == "of ours":
-        monkeypatch.setattr(controller, "disagreement", lambda _: 1 // 0)
+        monkeypatch.setattr(controller, "find_disagreement", lambda _: 1 // 0)
     else:
         group["spec"] = None
     client.groups = [group]
