@@ -25,7 +25,7 @@ from nri_policy.cluster.engine.search.crowding import find_crowded_domains, node
 from nri_policy.cluster.engine.search.exclusive import find_taken_domains
 from nri_policy.cluster.engine.search.spread_assignment import make_host_assignment
 from nri_policy.cluster.engine.state.cluster_state import ClusterState
-from nri_policy.cluster.engine.state.host_limits import Limits, MakeLimits, NoLimits, OwnLimits
+from nri_policy.cluster.engine.state.host_limits import HostLimits, Limits, MakeLimits, OwnLimits
 from nri_policy.cluster.engine.unit_placement import UnitPlacement, tree_of
 from nri_policy.cluster.objects.settings import ClusterSettings
 from nri_policy.cluster.requests.group import GroupStatus, PlacementGroup, Together, is_lasting
@@ -40,7 +40,7 @@ class Engine:
     """Where groups would go in a state of a cluster, which changes by events."""
 
     def __init__(
-        self, settings: ClusterSettings, view: ClusterView, limits: MakeLimits = NoLimits
+        self, settings: ClusterSettings, view: ClusterView, limits: MakeLimits = HostLimits
     ) -> None:
         """Read nodes and their reports in *view*; *limits* are of hosts, beside their totals."""
         self.state = ClusterState(settings, view, limits)

@@ -14,56 +14,63 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from nri_policy.cluster.objects.document import CPU, Amounts
-from nri_policy.cluster.zones.numa_node import select_zones, zone_name
-from nri_policy.cluster.zones.zone import NodeZones, Zone
+from nri_policy.cluster.zones.numa_node import select_zones
+from nri_policy.cluster.zones.zone import NodeZones
 
 
 class Held(Struct, frozen=True):
     """What a pod, or a container, has in one zone: exact amounts, and the zone if it is known."""
 
     zone: int | None
-    amounts: tuple[tuple[str, int], ...]  # resource and billionths
+    amounts: Amounts  # in billionths
+
+    def order(self) -> tuple[bool, int]:
+        """Return by what pods free zones one after another: those of known zones first."""
+        return self.zone is None, -self.amounts.get(CPU, 0)
 
 
 def free_amounts(report: NodeZones, held: Iterable[Held]) -> NodeZones:
     """Return a report as it will be after the end of pods that *held* these amounts."""
     zones, _ = select_zones(report.zones)
     freed = {zone.name: dict(zone.free) for zone in report.zones}
-    known_first = sorted(
-        held, key=lambda each: (each.zone is None, -dict(each.amounts).get(CPU, 0))
-    )
-    for each in known_first:
-        number = _zone_of(zones, freed, each)
+    totals = {number: zone.total for number, zone in zones.items()}
+    left = {number: freed[zone.name] for number, zone in zones.items()}
+    for each in sorted(held, key=Held.order):
+        number = find_zone(totals, left, each)
         if number is None:
             continue
         wider = (zone for zone in report.zones if len(zone.nodes) > 1 and number in zone.nodes)
         for zone in (zones[number], *wider):
-            own = freed[zone.name]
-            for name, amount in each.amounts:
-                if name in own:
-                    own[name] = max(own[name], min(zone.total.get(name, 0), own[name] + amount))
+            add_freed(freed[zone.name], zone.total, each)
     return replace(
         report, zones=tuple(replace(zone, free=freed[zone.name]) for zone in report.zones)
     )
 
 
-def _zone_of(zones: Mapping[int, Zone], freed: Mapping[str, Amounts], held: Held) -> int | None:
-    """Return the zone where pods held these amounts; None if no zone has as much in use."""
+def find_zone(totals: Mapping[int, Amounts], left: Mapping[int, Amounts], held: Held) -> int | None:
+    """Return the zone where pods held these amounts; None if no zone has as much in use.
+
+    By zone, *totals* are what it has in all, *left* what is not in use.
+    """
     if held.zone is not None:
-        return held.zone if held.zone in zones else None
+        return held.zone if held.zone in totals else None
     # unpinned memory counts in no zone: CPUs decide alone if a pod holds CPUs
-    amounts = dict(held.amounts)
-    deciding = [CPU] if CPU in amounts else [*amounts]
+    amounts = held.amounts
+    deciding = (CPU,) if CPU in amounts else (*amounts,)
     fitting = [
         number
-        for number, zone in zones.items()
-        if all(
-            zone.total.get(name, 0) - freed[zone_name(number)].get(name, 0) >= amounts[name]
-            for name in deciding
-        )
+        for number, total in totals.items()
+        if all(total.get(name, 0) - left[number].get(name, 0) >= amounts[name] for name in deciding)
     ]
     return min(
         fitting,
-        key=lambda number: (*(freed[zone_name(number)].get(name, 0) for name in deciding), number),
+        key=lambda number: (*(left[number].get(name, 0) for name in deciding), number),
         default=None,
     )
+
+
+def add_freed(left: Amounts, total: Amounts, held: Held) -> None:
+    """Add what pods *held* to what a zone has *left*, up to its *total*."""
+    for name, amount in held.amounts.items():
+        if name in left:
+            left[name] = max(left[name], min(total.get(name, 0), left[name] + amount))

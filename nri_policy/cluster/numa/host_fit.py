@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from nri_policy.cluster.objects.document import PODS, Amounts
+from nri_policy.cluster.objects.document import Amounts, with_place
 from nri_policy.cluster.objects.matching import find_untolerated, is_selected
 from nri_policy.cluster.objects.node import ClusterNode, Taint
 from nri_policy.cluster.objects.pod import PodSpec
@@ -24,7 +24,7 @@ def find_host_reason(node: ClusterNode, used: Amounts, spec: PodSpec) -> str:
         return "nodeSelector"
     if spec.affinity is not None and not spec.affinity.requires(node):
         return "affinity"
-    lacking = _find_lacking(node.allocatable, used, {**spec.effective(), PODS: 1})
+    lacking = _find_lacking(node.allocatable, used, with_place(spec.effective()))
     return f'resource "{lacking}"' if lacking else ""
 
 

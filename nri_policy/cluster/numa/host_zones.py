@@ -280,7 +280,9 @@ class HostZones:
             promised = zones.promised_on(name)
             used += [(each.request, each.zone) for each in promised if each.pod not in ended]
             ended = {key: ended[key] for key in ended.keys() - {each.pod for each in promised}}
-            used += [zones.held(name, pod) for _, pod in sorted(ended.items())]
+            for _, pod in sorted(ended.items()):
+                held = zones.held(name, pod)
+                used.append(tuple((each.zone, *each.amounts.items()) for each in held))
         return (*alike, None, *used)
 
     def _first(self, host: str) -> list[PodsOnHost]:

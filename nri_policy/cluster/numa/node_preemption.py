@@ -17,17 +17,17 @@ from itertools import combinations, islice
 
 from msgspec import Struct
 
+from nri_policy.cluster.numa.freed_zones import Held, add_freed, find_zone
 from nri_policy.cluster.numa.node_pods import NodePods
 from nri_policy.cluster.numa.promises import LiveZones
-from nri_policy.cluster.objects.document import CPU, Amounts, with_place
+from nri_policy.cluster.objects.document import Amounts, with_place
 from nri_policy.cluster.objects.pod import Pod
 from nri_policy.cluster.zones.numa_node import policy_of, select_zones
-from nri_policy.cluster.zones.numa_request import GUARANTEED, NumaRequest, is_shared
+from nri_policy.cluster.zones.numa_request import NumaRequest
 from nri_policy.cluster.zones.reported_pods import lists_pods, omits_pod
 from nri_policy.cluster.zones.zone import NodeZones
 from nri_policy.native._numa_fit import FITS, UNRESOLVABLE
 
-_HeldBy = tuple[int | None, Amounts]  # the zone, if it is known, and exact amounts
 MAX_KEPT = 1000  # pods for which others have left
 MAX_SETS = 64  # of pods that are compared on a node, to find fewer than evicted one by one
 
@@ -166,14 +166,12 @@ class _Room:
         every, _ = select_zones(report.zones)
         self._totals = {number: zone.total for number, zone in every.items()}
         self._free = {number: dict(zone.free) for number, zone in every.items()}
-        self._steps = _steps(request, by_pod=policy_of(report)[1] == "pod")
-        self._held: dict[int, list[_HeldBy]] = {}
+        steps = request.aligned_steps(by_pod=policy_of(report)[1] == "pod")
+        self._steps = [(each.stays, request.own(each)) for each in steps]
+        self._held: dict[int, Sequence[Held]] = {}
         for each in here:
             counted = (each.namespace, each.name) not in zones.promises
-            self._held[id(each)] = [
-                (one.zone, dict(one.amounts))
-                for one in (zones.held(node, each, kinds.of(each)[1]) if counted else ())
-            ]
+            self._held[id(each)] = zones.held(node, each, kinds.of(each)[1]) if counted else ()
 
     def fits(self, leaving: Collection[Pod]) -> bool:
         """Whether there is room once these pods have left."""
@@ -188,28 +186,10 @@ class _Room:
         """Return what zones have left, by the rule of `freed_zones`."""
         free = {number: {**each} for number, each in self._free.items()}
         held = [each for pod in leaving for each in self._held[id(pod)]]
-        held.sort(key=lambda each: (each[0] is None, -each[1].get(CPU, 0)))
-        for zone, amounts in held:
-            if zone is None:
-                deciding = (CPU,) if CPU in amounts else (*amounts,)
-                fitting = [
-                    number
-                    for number, total in self._totals.items()
-                    if all(
-                        total.get(name, 0) - free[number].get(name, 0) >= amounts[name]
-                        for name in deciding
-                    )
-                ]
-                zone = min(  # noqa: PLW2901 - now it is known
-                    fitting,
-                    key=lambda each: (*(free[each].get(name, 0) for name in deciding), each),
-                    default=None,
-                )
-            if zone in free:
-                own, total = free[zone], self._totals[zone]
-                for name, amount in amounts.items():
-                    if name in own:
-                        own[name] = max(own[name], min(total.get(name, 0), own[name] + amount))
+        for each in sorted(held, key=Held.order):
+            zone = find_zone(self._totals, free, each)
+            if zone is not None:
+                add_freed(free[zone], self._totals[zone], each)
         return free
 
     def _take(self, free: Mapping[int, Amounts], stays: bool, amounts: Amounts) -> bool:
@@ -221,22 +201,6 @@ class _Room:
                         own[name] -= amounts[name]
                 return True
         return False
-
-
-def _steps(request: NumaRequest, *, by_pod: bool) -> list[tuple[bool, Amounts]]:
-    """Return what has to fit into one zone at a time, and whether it stays there."""
-    steps = request.steps[:1] if by_pod else request.steps[1:]
-    return [
-        (
-            each.stays,
-            {
-                name: amount
-                for name, amount in each.amounts
-                if amount and (request.qos == GUARANTEED or not is_shared(name))
-            },
-        )
-        for each in steps
-    ]
 
 
 def _fewest(

@@ -41,7 +41,6 @@ from nri_policy.cluster.zones.numa_node import zone_id, zone_name
 from nri_policy.cluster.zones.numa_request import (
     GUARANTEED,
     NumaRequest,
-    is_shared,
     make_numa_request,
 )
 from nri_policy.cluster.zones.reported_pods import (
@@ -406,7 +405,7 @@ class LiveZones:
         if len(zones) != len(amounts):
             zones = [zone_id(pod.annotations.get(ZONE_ANNOTATION, ""))] * len(amounts)
         return tuple(
-            Held(zone, tuple((own | ({CPU: shared} if shared else {})).items()))
+            Held(zone, own | ({CPU: shared} if shared else {}))
             for zone, (own, shared) in zip(zones, amounts, strict=True)
             if own or shared
         )
@@ -430,13 +429,7 @@ class LiveZones:
             steps = tuple(each for each in request.steps if each.verdict in (CONTAINER, SIDECAR))
         shares = self._shares(name, request)
         for step in steps:
-            asked = {resource: amount for resource, amount in step.amounts if amount}
-            own = {
-                resource: amount
-                for resource, amount in asked.items()
-                if request.qos == GUARANTEED or not is_shared(resource)
-            }
-            yield own, asked.get(CPU, 0) if shares else 0
+            yield request.own(step), dict(step.amounts).get(CPU, 0) if shares else 0
 
     def _whole(self, name: str) -> int | frozenset[int]:
         """Return the NUMA nodes of the widest zone of a node, or its only one."""

@@ -14,7 +14,7 @@ from nri_policy.cluster.numa.fit import reason_of
 from nri_policy.cluster.numa.host_fit import find_host_reason
 from nri_policy.cluster.numa.promises import LiveZones
 from nri_policy.cluster.numa.shortage import find_host_shortage, find_zone_shortage
-from nri_policy.cluster.objects.document import PODS, Amounts
+from nri_policy.cluster.objects.document import Amounts, with_place
 from nri_policy.cluster.objects.pod import Pod
 from nri_policy.cluster.objects.settings import ClusterSettings
 from nri_policy.cluster.snapshot import ClusterSnapshot
@@ -43,7 +43,7 @@ def list_node_fits(snapshot: ClusterSnapshot, pod: Pod, settings: ClusterSetting
     used: dict[str, Counter[str]] = {}
     for each in snapshot.pods:
         if each.node and not each.finished:
-            used.setdefault(each.node, Counter()).update({**each.spec.effective(), PODS: 1})
+            used.setdefault(each.node, Counter()).update(with_place(each.spec.effective()))
     return rows_of(zones, pod, used)
 
 

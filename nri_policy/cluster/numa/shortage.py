@@ -4,17 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from nri_policy.cluster.objects.document import CPU, PODS, Amounts, format_amount
+from nri_policy.cluster.objects.document import CPU, Amounts, format_amount, with_place
 from nri_policy.cluster.objects.node import ClusterNode
 from nri_policy.cluster.objects.pod import PodSpec
 from nri_policy.cluster.zones.numa_node import select_zones, zone_name
-from nri_policy.cluster.zones.numa_request import (
-    GUARANTEED,
-    ON_EVERY_NODE,
-    NumaRequest,
-    is_of_host,
-    is_shared,
-)
+from nri_policy.cluster.zones.numa_request import ON_EVERY_NODE, NumaRequest, is_of_host
 from nri_policy.cluster.zones.zone import NodeZones, Zone
 from nri_policy.foundation.units import BILLIONTHS
 
@@ -23,7 +17,7 @@ def find_host_shortage(node: ClusterNode, used: Amounts, spec: PodSpec) -> str:
     """Return what *node* as a whole, of which pods use so much, lacks; empty if nothing."""
     for label in sorted(spec.node_selector.items() - node.labels.items()):
         return "no label {}={}".format(*label)
-    for name, amount in sorted({**spec.effective(), PODS: 1}.items()):
+    for name, amount in sorted(with_place(spec.effective()).items()):
         offered = node.allocatable.get(name, 0)
         left = max(0, offered - used.get(name, 0))
         if left < amount:
@@ -51,18 +45,14 @@ def find_zone_shortage(
     """
     zones, _ = select_zones(report.zones)
     left = {number: dict(zone.free) for number, zone in zones.items()}
-    for step in request.steps[:1] if by_pod else request.steps[1:]:
+    for step in request.aligned_steps(by_pod=by_pod):
         listed = {name for zone in left.values() for name in zone}
         amounts = {name: exact for name, exact in step.amounts if exact}
         if missing := [name for name in amounts if not _has(node, name)]:
             return f"{missing[0]}: the node has none"
         if unlisted := [name for name in amounts if name not in listed and not is_of_host(name)]:
             return f"{unlisted[0]}: no zone has any"
-        asked = {
-            name: exact
-            for name, exact in amounts.items()
-            if name in listed and (request.qos == GUARANTEED or not is_shared(name))
-        }
+        asked = {name: exact for name, exact in request.own(step).items() if name in listed}
         if not asked:
             continue
         number = next((each for each in left if not _find_short(left[each], asked)), None)

@@ -16,7 +16,7 @@ from nri_policy.cluster.numa.fit import reason_of
 from nri_policy.cluster.numa.host_fit import find_host_reason
 from nri_policy.cluster.numa.promises import LiveZones
 from nri_policy.cluster.objects.assignment import Assignment
-from nri_policy.cluster.objects.document import CPU, PODS
+from nri_policy.cluster.objects.document import CPU, with_place
 from nri_policy.cluster.objects.matching import is_selected
 from nri_policy.cluster.objects.metadata import Key
 from nri_policy.cluster.objects.node import HOSTNAME, ClusterNode
@@ -210,7 +210,7 @@ class WorkloadPlaces:
 
 def _most(node: ClusterNode, spec: PodSpec) -> int:
     """Return how many such pods a node takes at most, if it were empty."""
-    asked = spec.effective() | {PODS: 1}
+    asked = with_place(spec.effective())
     return min(node.allocatable.get(name, 0) // each for name, each in asked.items() if each)
 
 

@@ -21,7 +21,13 @@ from typing import Any, Self
 from msgspec.structs import replace
 
 from nri_policy.cluster.engine.state.group_usages import GroupUsages
-from nri_policy.cluster.engine.state.host_limits import Limits, OwnLimits, Refusals, RefusedByHost
+from nri_policy.cluster.engine.state.host_limits import (
+    HostLimits,
+    Limits,
+    OwnLimits,
+    Refusals,
+    RefusedByHost,
+)
 from nri_policy.cluster.numa.host_zones import (
     ByHost,
     HostZones,
@@ -42,7 +48,7 @@ from nri_policy.cluster.zones.numa_node import NODE_TYPE, zone_id
 from nri_policy.cluster.zones.numa_request import NumaRequest, make_numa_request
 
 
-class ZoneLimits:
+class ZoneLimits(HostLimits):
     """How many pods hosts take for their zones."""
 
     def __init__(

@@ -33,7 +33,7 @@ from nri_policy.cluster.numa.host_fit import find_host_reason
 from nri_policy.cluster.numa.promises import LiveZones
 from nri_policy.cluster.numa.report import live_zones
 from nri_policy.cluster.objects.budget import Budget
-from nri_policy.cluster.objects.document import PODS, DocumentError
+from nri_policy.cluster.objects.document import DocumentError, with_place
 from nri_policy.cluster.objects.pod import Pod, Template
 from nri_policy.cluster.planning.explanation import is_malformed
 from nri_policy.cluster.planning.group_answers import notes_of, notes_of_zones
@@ -299,7 +299,7 @@ class _Search:
 
     def _order(self, pod: Pod) -> tuple[float, str, str]:
         """Return by what pods are ordered: first those that free most of what the group needs."""
-        freed = {**pod.spec.effective(), PODS: 1}
+        freed = with_place(pod.spec.effective())
         asked = self._asked
         share = sum(amount / asked[name] for name, amount in freed.items() if asked[name])
         return -share, pod.namespace, pod.name

@@ -6,7 +6,7 @@ import asyncio
 import logging
 import signal
 import socket
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
 
 import msgspec
@@ -30,7 +30,7 @@ from nri_policy.cluster.service.lease import Lease, LeaseName
 from nri_policy.cluster.service.live_settings import LiveSettings, PlacementFile
 from nri_policy.cluster.service.node_health import NodeHealth
 from nri_policy.cluster.service.queries import answer_explain, answer_place
-from nri_policy.cluster.service.server import Handlers, Listen, make_server
+from nri_policy.cluster.service.server import Handlers, Listen, Verb, make_server
 from nri_policy.cluster.service.sources import GROUPS, OF_EXTENDER, OF_GROUPS, list_sources
 from nri_policy.cluster.service.watch import PODS, Watch
 from nri_policy.cluster.service.writer import Writer
@@ -134,17 +134,11 @@ class Service:
     def answers(self) -> Handlers:
         """Return what the server asks."""
 
-        async def of_filter(body: bytes) -> bytes:
-            return self.verbs.filter(body)
+        def at_once(answer: Callable[[bytes], bytes]) -> Verb:
+            async def handle(body: bytes) -> bytes:
+                return answer(body)
 
-        async def of_prioritize(body: bytes) -> bytes:
-            return self.verbs.prioritize(body)
-
-        async def of_preempt(body: bytes) -> bytes:
-            return self.verbs.preempt(body)
-
-        async def of_fit(body: bytes) -> bytes:
-            return self.verbs.fit(body)
+            return handle
 
         async def of_place(body: bytes) -> bytes:
             return await self._forked.ask(lambda: answer_place(self._engine(), body))
@@ -152,19 +146,16 @@ class Service:
         async def of_explain(body: bytes) -> bytes:
             return await self._forked.ask(lambda: answer_explain(self._engine(), body))
 
-        async def of_settings(_: bytes) -> bytes:
-            return msgspec.json.encode(self.settings.current)
-
         return Handlers(
             verbs={
-                "filter": of_filter,
-                "prioritize": of_prioritize,
-                "preempt": of_preempt,
+                "filter": at_once(self.verbs.filter),
+                "prioritize": at_once(self.verbs.prioritize),
+                "preempt": at_once(self.verbs.preempt),
                 "bind": self.bind,
-                "fit": of_fit,
+                "fit": at_once(self.verbs.fit),
                 "place": of_place,
                 "explain": of_explain,
-                "settings": of_settings,
+                "settings": at_once(lambda _: msgspec.json.encode(self.settings.current)),
             },
             ready=self.problem,
             metrics=lambda: generate_latest(self._registry),

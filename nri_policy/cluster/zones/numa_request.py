@@ -50,6 +50,18 @@ class NumaRequest(Struct, frozen=True):
         """Whether zones matter to it: beside Guaranteed pods only to those that ask for devices."""
         return self.qos == GUARANTEED or not self.native
 
+    def aligned_steps(self, *, by_pod: bool) -> tuple[RequestStep, ...]:
+        """Return what has to fit into one zone at a time: the pod in all, or each container."""
+        return self.steps[:1] if by_pod else self.steps[1:]
+
+    def own(self, step: RequestStep) -> Amounts:
+        """Return what a step has of a zone to itself."""
+        return {
+            name: amount
+            for name, amount in step.amounts
+            if amount and (self.qos == GUARANTEED or not is_shared(name))
+        }
+
     def compile(self, resources: ResourceNumbers, weights: Mapping[str, int]) -> Request:
         """Return arrays for the kernel; weights below 1, and missing weights, count as 1."""
         names = sorted({name for step in self.steps for name, _ in step.amounts})

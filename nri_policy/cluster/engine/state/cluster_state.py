@@ -20,7 +20,7 @@ from typing import Self
 from msgspec.structs import replace
 
 from nri_policy.cluster.engine.state.group_usages import NOTHING, Count, GroupUsages
-from nri_policy.cluster.engine.state.host_limits import HostLimits, MakeLimits, NoLimits
+from nri_policy.cluster.engine.state.host_limits import HostLimits, MakeLimits
 from nri_policy.cluster.engine.state.ledger import Ledger
 from nri_policy.cluster.engine.state.tree import Tree
 from nri_policy.cluster.engine.state.usage import Usage, usage_of
@@ -50,7 +50,7 @@ class ClusterState:
         self,
         settings: ClusterSettings,
         view: ClusterView,
-        limits: MakeLimits = NoLimits,
+        limits: MakeLimits = HostLimits,
     ) -> None:
         """Read nodes and their reports in *view*; *limits* are of hosts, beside their totals."""
         self.settings, self.levels = settings, _levels(settings)

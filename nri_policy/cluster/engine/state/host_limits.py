@@ -1,14 +1,14 @@
 """How many pods of a group a host takes, for other reasons than its free amounts.
 
 An engine places a group by free amounts, asks its host limits which pods hosts would refuse there,
-and then places the group again within the limits. There are two forms: no limits, or limits by the
-zones of nodes that align pods (`numa.zone_limits`).
+and then places the group again within the limits. There are none here; `numa.zone_limits` has those
+of the zones of nodes that align pods.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping
-from typing import Protocol, Self
+from typing import Self
 
 from msgspec import Struct
 
@@ -45,40 +45,52 @@ class Refusals(Struct, frozen=True):
     too_small: bool  # empty hosts would refuse as many
 
 
-class HostLimits(Protocol):
-    """What hosts take, in one state of a cluster."""
+class HostLimits:
+    """What hosts take, in one state of a cluster; here, their free amounts are the only limit."""
+
+    def __init__(self, settings: ClusterSettings, usages: GroupUsages) -> None:
+        """Go by *settings*, and by the places of the groups in *usages*."""
 
     def may_refuse(self) -> bool:
         """Whether a host may refuse a pod, as far as is known without a look."""
+        return False
 
-    def of(self, unit: Unit) -> OwnLimits:
+    def of(self, _unit: Unit) -> OwnLimits:
         """Return how many new pods of a unit nodes take, of those that may refuse some."""
+        return {}
 
     def beside(
         self,
         limits: Limits,
-        group: PlacementGroup,
-        unit: Unit,
-        taken: Mapping[str, Assignment],
+        _group: PlacementGroup,
+        _unit: Unit,
+        _taken: Mapping[str, Assignment],
     ) -> Limits:
         """Return the *limits* of a group's unit beside new assignments of the same group."""
+        return limits
 
     def find_refused(
-        self, placed: PlacementGroup, kept: PlacementGroup | None = None
+        self, _placed: PlacementGroup, _kept: PlacementGroup | None = None
     ) -> RefusedByHost:
         """Return what is refused of a *placed* group's pods, but for those in *kept* places."""
+        return {}
 
-    def refusal(self, placed: PlacementGroup, refused: RefusedByHost, message: str) -> GroupStatus:
+    def refusal(
+        self, _placed: PlacementGroup, _refused: RefusedByHost, message: str
+    ) -> GroupStatus:
         """Return the status of a group that would be *refused* where it was *placed*.
 
         The *message* says why it cannot be placed with the limits.
         """
+        return GroupStatus(state="Unplaceable", message=message)
 
-    def check(self, group: PlacementGroup) -> Refusals:
+    def check(self, _group: PlacementGroup) -> Refusals:
         """Return what empty hosts refuse of a group's pods at the places that it has."""
+        return Refusals({}, [], too_small=False)
 
-    def too_small(self, spec: PodSpec) -> dict[str, str]:
-        """Return the nodes that refuse a pod of *spec* even if they are empty, and why."""
+    def too_small(self, _spec: PodSpec) -> dict[str, str]:
+        """Return the nodes that refuse a pod of a spec even if they are empty, and why."""
+        return {}
 
     def configure(self, settings: ClusterSettings) -> None:
         """Go on with other settings."""
@@ -89,76 +101,8 @@ class HostLimits(Protocol):
     def change_group(self, key: Key) -> None:
         """Take in that a group's places changed, or its running pods."""
 
-    def fork(self, usages: GroupUsages) -> Self:
-        """Return those of a fork for trials, with its groups."""
-
-    def emptied(
-        self,
-        usages: GroupUsages,
-        lasting: Collection[Key] = (),
-        only: Collection[str] | None = None,
-    ) -> Self:
-        """Return those of a cluster in which nothing but the places of *usages* is in use.
-
-        And *lasting* pods of no group, of all nodes or *only* some of them. They stay as they are.
-        """
-
-
-class NoLimits:
-    """No limits: only the free amounts of a host count."""
-
-    def __init__(self, _settings: ClusterSettings, _usages: GroupUsages) -> None:
-        """Be made as the other form is."""
-
-    def may_refuse(self) -> bool:
-        """Return that no host refuses a pod."""
-        return False
-
-    def of(self, _unit: Unit) -> OwnLimits:
-        """Return no limit."""
-        return {}
-
-    def beside(
-        self,
-        limits: Limits,
-        _group: PlacementGroup,
-        _unit: Unit,
-        _taken: Mapping[str, Assignment],
-    ) -> Limits:
-        """Return *limits* as they are."""
-        return limits
-
-    def find_refused(
-        self, _placed: PlacementGroup, _kept: PlacementGroup | None = None
-    ) -> RefusedByHost:
-        """Return that nothing is refused."""
-        return {}
-
-    def refusal(
-        self, _placed: PlacementGroup, _refused: RefusedByHost, message: str
-    ) -> GroupStatus:
-        """Return a status with the *message* alone."""
-        return GroupStatus(state="Unplaceable", message=message)
-
-    def check(self, _group: PlacementGroup) -> Refusals:
-        """Return that nothing is refused."""
-        return Refusals({}, [], too_small=False)
-
-    def too_small(self, _spec: PodSpec) -> dict[str, str]:
-        """Return that no node refuses a pod."""
-        return {}
-
-    def configure(self, settings: ClusterSettings) -> None:
-        """Depend on no settings."""
-
-    def change_hosts(self, hosts: Collection[str]) -> None:
-        """Depend on no hosts."""
-
-    def change_group(self, key: Key) -> None:
-        """Depend on no groups."""
-
     def fork(self, _usages: GroupUsages) -> Self:
-        """Return these, which never change."""
+        """Return those of a fork for trials, with its groups."""
         return self
 
     def emptied(
@@ -167,7 +111,10 @@ class NoLimits:
         _lasting: Collection[Key] = (),
         _only: Collection[str] | None = None,
     ) -> Self:
-        """Return these, which never change."""
+        """Return those of a cluster in which nothing but the places of some groups is in use.
+
+        And *lasting* pods of no group, of all nodes or *only* some of them. They stay as they are.
+        """
         return self
 
 

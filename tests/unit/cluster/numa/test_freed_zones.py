@@ -20,7 +20,7 @@ def report(*free: int, wide: int = 0) -> NodeZones:
 
 
 def held(cpu: int, zone: int | None = None, **more: int) -> Held:
-    return Held(zone, (("cpu", cpu), *more.items()))
+    return Held(zone, {"cpu": cpu, **more})
 
 
 @pytest.mark.parametrize(
@@ -50,5 +50,5 @@ def test_a_zone_gets_no_more_than_it_has_and_wider_ones_get_as_much() -> None:
 
 
 def test_what_zones_do_not_list_is_not_theirs() -> None:
-    after = free_amounts(report(4, 4), [held(2, 0, gpu=1), Held(None, (("gpu", 1),))])
+    after = free_amounts(report(4, 4), [held(2, 0, gpu=1), Held(None, {"gpu": 1})])
     assert after.zones[0].free == {"cpu": 6, "memory": 8}
