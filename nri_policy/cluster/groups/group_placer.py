@@ -6,7 +6,7 @@ attempt is a status to write, whose places are promised: they count before anoth
 
 from __future__ import annotations
 
-from collections.abc import Generator, Iterator, Sequence
+from collections.abc import Generator, Iterator, Mapping, Sequence
 from datetime import datetime
 from math import inf
 
@@ -21,7 +21,7 @@ from nri_policy.cluster.groups.group_statistics import GroupStatistics
 from nri_policy.cluster.groups.members import Members
 from nri_policy.cluster.groups.placed_pods import PlacedPods
 from nri_policy.cluster.groups.pod_writes import PendingPodWrites
-from nri_policy.cluster.groups.record import Group, QueuePlace, SeenGroup, rank_of
+from nri_policy.cluster.groups.record import NONE, Group, QueuePlace, SeenGroup, rank_of
 from nri_policy.cluster.groups.table import GroupTable
 from nri_policy.cluster.groups.unbound_pods import UnboundPod
 from nri_policy.cluster.groups.ungating import remove_places
@@ -187,16 +187,20 @@ class GroupPlacer:
             self._groups.say(key, status.message)
             yield from report_refusal(record, status, self._clock.now(), standing)
 
+    def _try(self, key: Key, group: PlacementGroup, more: Mapping[str, int] = NONE) -> GroupStatus:
+        """Return the status of a placed group with its missing places, or why it gets none."""
+        try:
+            return self.waiting.place(key, group, more=more)
+        except DocumentError as error:
+            return GroupStatus(state="Unplaceable", message=str(error))
+
     def _grow(self, key: Key, seen: SeenGroup) -> Iterator[Write]:
         """Try to find places for the pods that a group has more; the others stay."""
         group = seen.group
         if self._changes.under_way(key) or self._groups[key].is_busy(self._clock.now()):
             return
         more = self._placed_pods.missing_places(key, group, owned=bool(seen.owners))
-        try:
-            found = self.waiting.place(key, group, more=more)
-        except DocumentError as error:
-            found = GroupStatus(state="Unplaceable", message=str(error))
+        found = self._try(key, group, more)
         if found.assignments:
             self.statistics.count_placement(self.queue.seconds_waited(key, self._clock.now()))
             self.queue.remove(key)
@@ -325,10 +329,7 @@ class GroupPlacer:
         degraded = replace(group.status, state="Degraded", unhealthy_nodes=unhealthy, conditions=[])
         if key not in self.queue:
             self.queue.put(key, self.queue_place(group, self._clock.now()))
-        try:
-            found = self.waiting.place(key, with_status(group, degraded))
-        except DocumentError as error:
-            found = GroupStatus(state="Unplaceable", message=str(error))
+        found = self._try(key, with_status(group, degraded))
         if found.assignments:
             self.queue.remove(key)
             self.statistics.replacements += 1

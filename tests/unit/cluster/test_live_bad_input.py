@@ -419,3 +419,38 @@ def test_no_place_is_given_back_to_which_a_pod_is_on_its_way() -> None:
     world.delete("pods", "j-0")
     play.listen()
     assert not play.controller.step()
+
+
+def contradict(play: Play, name: str) -> None:
+    """Somebody edits a group so that its request contradicts itself."""
+    item = play.world.objects["groups"][name]
+    item["spec"]["podSets"][0]["request"] = {"required": RACK, "preferred": HOSTNAME}
+    play.world.put("groups", item)
+
+
+CONTRADICTION = f"required '{RACK}' and preferred '{HOSTNAME}' exclude each other"
+
+
+def test_a_group_whose_request_contradicts_itself_is_told_what_is_wrong() -> None:
+    play = Play()
+    named(play, "g", {"a": "2", "b": "2"}, **{"pod-set": "main"})
+    play.listen()
+    play.step()  # the object is written
+    contradict(play, "g")
+    assert good(play)
+    status = play.world.group("g").status
+    assert (status.state, status.assignments) == ("Unplaceable", [])
+    assert CONTRADICTION in status.message
+
+
+def test_a_placed_group_keeps_what_it_has_while_its_request_contradicts_itself() -> None:
+    play = Play(failure={"failFast": False})
+    named(play, "g", {"a": "2", "b": "2"}, **{"pod-set": "main"})
+    play.rest()
+    before = play.world.group("g").status.assignments
+    contradict(play, "g")
+    play.world.delete("nodes", before[0].domains[0].values[-1])
+    assert good(play)
+    status = play.world.group("g").status
+    assert (status.state, status.assignments) == ("Degraded", before)
+    assert CONTRADICTION in status.message
