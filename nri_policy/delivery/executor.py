@@ -350,8 +350,7 @@ class Executor:
         placed = self._node.view.placed.get(container_id)
         if placed is None or self._cgroups is None:
             return
-        own, partitions = placed.grant.own, self.state.kernel_partitions
-        takes = starts and bool(own) and not partitions.keeps(container_id, own)
+        takes = starts and self._takes(placed)
         also = [container_id] if self.state.needs_look(container_id, takes=takes) else []
         starting = self.state.phase(container_id) is Phase.STARTING
         undone = takes and starting and self._can_be_undone(self._cgroups, placed)
@@ -359,12 +358,22 @@ class Executor:
             await self._look_in_time(placed, also, undone=undone)
 
     async def look_before_resize(self, container_id: str) -> None:
-        """Check before the answer if others are back on exclusive CPUs of a resized container."""
+        """Check before the answer if others are on exclusive CPUs of a resized container.
+
+        They are back on them, or about to leave: by the answer to a resize of their own.
+        """
         placed = self._node.view.placed.get(container_id)
-        if placed is None or self._cgroups is None:
+        if placed is None or self._cgroups is None or not self._takes(placed):
             return
-        if placed.grant.own and self._can_be_undone(self._cgroups, placed):
-            await self._look_in_time(placed, (), undone=True)
+        also = [container_id] if self.state.needs_look(container_id, takes=True) else []
+        undone = self._can_be_undone(self._cgroups, placed)
+        if undone or also:
+            await self._look_in_time(placed, also, undone=undone)
+
+    def _takes(self, placed: Placed) -> bool:
+        """Whether a container has exclusive CPUs, and no partition keeps others off them."""
+        own, partitions = placed.grant.own, self.state.kernel_partitions
+        return bool(own) and not partitions.keeps(placed.container.id, own)
 
     def _can_be_undone(self, cgroups: HostCgroups, placed: Placed) -> bool:
         """Whether systemd may have undone what was written for a container (nri.md §3.7a 7)."""

@@ -100,7 +100,7 @@ class Observations(NextActions):
     def needs_look(self, container_id: str, *, takes: bool) -> bool:
         """Whether a request about a container has to wait for a look; *takes*: it gets own CPUs."""
         doubtful = container_id in self.waiting or self.may_be_lost(container_id)
-        return doubtful or (takes and len(self.in_flight) > 1)
+        return doubtful or (takes and len(self.in_flight) > (container_id in self.in_flight))
 
     def may_be_lost(self, container_id: str) -> bool:
         """Return whether a container may never get what it was sent."""

@@ -76,11 +76,9 @@ class Checks:
             if now - world.undone.get(other.id, -math.inf) < MAX_WAIT:
                 continue  # systemd has written it since the daemon has looked
             updating = world.daemon.executor.state.phase(other.id) is Phase.UPDATING
-            if updating and where == "updating":
-                continue  # its own resize was answered before, and has it leave
-            since = other.updated_by[self._seen.get(other.id, 0) :]
-            if updating and any(each.cause == f"UpdateContainer {other.key}" for each in since):
-                continue  # a resize that was answered before was written since the last look
+            last = other.updated_by[self._seen.get(other.id, 0) :][-1:]
+            if updating and any(each.cause == f"UpdateContainer {other.key}" for each in last):
+                continue  # a resize that was answered before was written last, since the last look
             self._break(f"{container.key} is {where}, and {other.key} still has its CPUs {cpus}")
 
     async def watch(self) -> None:

@@ -320,6 +320,27 @@ async def test_what_a_resize_frees_is_nobody_elses_until_it_is_in_force(
 
 
 @RUNTIMES
+async def test_a_resize_gets_no_cpu_that_another_leaves_by_a_resize_of_its_own_before_that_has_left(
+    runtime: tuple[str, str], tmp_path: Path
+) -> None:
+    async with host(tmp_path, runtime, "package:1 numa:1 core:6 pu:1") as it:
+        await it.start(pod("leaves", "900m"), pod("takes", "1"))
+        leaves, takes = it.runtime.containers
+        first = Gate(it.runtime, "updating", "leaves")
+        leaving = asyncio.create_task(it.runtime.resize(leaves.pod, "main", amounts("1")))
+        await first.reached.wait()
+        second = Gate(it.runtime, "updating", "takes")
+        taking = asyncio.create_task(it.runtime.resize(takes.pod, "main", amounts("4")))
+        await second.reached.wait()
+        own = it.daemon.node.view.placed[takes.id].grant.own
+        assert (len(own), leaves.cpus & own) == (4, CPUSet())
+        first.open.set()
+        second.open.set()
+        await asyncio.gather(leaving, taking)
+        assert owners(it) == {}
+
+
+@RUNTIMES
 @pytest.mark.parametrize("cpu", ["500m", "1", "1500m", "4"])
 async def test_a_resize_that_the_runtime_refuses_is_taken_back(
     cpu: str, runtime: tuple[str, str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
