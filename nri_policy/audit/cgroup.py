@@ -25,9 +25,10 @@ from msgspec.structs import replace
 from nri_policy.audit.cpu_use import CpuUse
 from nri_policy.audit.deviations import CpusetState, KernelState
 from nri_policy.audit.first_process import FirstProcess, has_same_pids, io_priority_of, process_of
+from nri_policy.delivery.cgroup_tree import CgroupTree, FolderTree
 from nri_policy.delivery.cpuset_files import Change, Confined, CpusetFiles
 from nri_policy.delivery.host_cgroups import HostCgroups, Limited
-from nri_policy.delivery.partition_files import PARTITION, CgroupTree, FolderTree, Settled, settle
+from nri_policy.delivery.partition_files import PARTITION, Settled, settle
 from nri_policy.engine.state.partitions import Partition
 from nri_policy.engine.state.quota import NO_QUOTA
 from nri_policy.foundation.cpuset import EMPTY, CPUSet

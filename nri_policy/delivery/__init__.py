@@ -4,6 +4,7 @@ Others import from these modules:
 
 | module | what it has |
 |---|---|
+| `cgroup_tree` | the files of cgroups, by their paths |
 | `cpuset_files` | writes the CPUs of cgroups, those of version 1 with what is below them |
 | `executor` | does what the machine says, with files and systemd |
 | `host_cgroups` | what the cgroups of a host must do for it |
@@ -26,7 +27,6 @@ object in layers, each of which uses only those before it:
 5. `delivery_state`: what follows from all other inputs.
 
 Its parts: `desired` is what the engine has decided, `pod_quota_records` has the records of pods,
-`partition_records` which container is a kernel partition, `overlap_times` when all cpusets are
-looked at, and `schedule` when each action is due. `cpuset_checks` compares what cgroups have with
-what is due.
+`partition_records` which container is a kernel partition, and `overlap_times` when all cpusets are
+looked at. `cpuset_checks` compares what cgroups have with what is due.
 """

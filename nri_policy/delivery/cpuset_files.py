@@ -15,12 +15,10 @@ from enum import Enum
 
 from msgspec import Struct
 
-from nri_policy.foundation.cpuset import EMPTY, CPUSet
+from nri_policy.delivery.cgroup_tree import FLAGS, LONGEST, FolderTree
+from nri_policy.foundation.cpuset import CPUSet
 
 MOST_BELOW = 256  # cgroups below a container's that are written with it
-_FLAGS = os.O_RDWR | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
-_FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
-_LONGEST = 1 << 16  # bytes of a list of CPUs: more than the kernel's page of it
 _FILE = "cpuset.cpus"  # in both versions
 
 
@@ -61,17 +59,18 @@ class CpusetFiles:
     def __init__(self, top: int, parse: Callable[[str], CPUSet | None], *, nested: bool) -> None:
         """Take the cpuset controller's folder, as a file descriptor that stays its opener's."""
         self._top = top
+        self._tree = FolderTree(top)
         self._parse = parse
         self._nested = nested
 
     def confine(self, path: str, wanted: CPUSet, change: Change) -> Confined:
         """Change the CPUs of the cgroup at *path* below the folder."""
         try:
-            file = os.open(f"{path}/{_FILE}", _FLAGS, dir_fd=self._top)
+            file = os.open(f"{path}/{_FILE}", os.O_RDWR | FLAGS, dir_fd=self._top)
         except (FileNotFoundError, NotADirectoryError):
             return Confined(cpus=None)
         except OSError as error:
-            return Confined(cpus=self._unwritable(path), error=_text(error))
+            return Confined(cpus=self._get(path), error=_text(error))
         try:
             return self._confine(path, file, wanted, change)
         except OSError as error:
@@ -118,46 +117,21 @@ class CpusetFiles:
         left[0] -= 1
         if left[0] < 0:
             raise OSError(errno.EBUSY, "")
-        self._set(path, had | target)
-        for each in self._below(path):
+        self._tree.write(path, _FILE, str(had | target))
+        for name in sorted(self._tree.children(path)):
+            each = f"{path}/{name}"
             inner = self._get(each)
             if inner:
                 kept = target if inner == had else inner & target or target
                 self._move(each, inner, kept, left)
-        self._set(path, target)
+        self._tree.write(path, _FILE, str(target))
 
-    def _below(self, path: str) -> list[str]:
-        folder = os.open(path, _FOLDER, dir_fd=self._top)
-        try:
-            with os.scandir(folder) as entries:
-                names = [each.name for each in entries if each.is_dir(follow_symlinks=False)]
-        finally:
-            os.close(folder)
-        return [f"{path}/{name}" for name in sorted(names)]
-
-    def _get(self, path: str) -> CPUSet:
-        file = os.open(f"{path}/{_FILE}", os.O_RDONLY | os.O_CLOEXEC, dir_fd=self._top)
-        try:
-            return self._read(file) or EMPTY
-        finally:
-            os.close(file)
-
-    def _set(self, path: str, cpus: CPUSet) -> None:
-        file = os.open(f"{path}/{_FILE}", _FLAGS, dir_fd=self._top)
-        try:
-            _write(file, cpus)
-        finally:
-            os.close(file)
-
-    def _unwritable(self, path: str) -> CPUSet | None:
-        """Return the CPUs of a cgroup that cannot be opened for writing."""
-        try:
-            return self._get(path)
-        except OSError:
-            return None
+    def _get(self, path: str) -> CPUSet | None:
+        text = self._tree.read(path, _FILE)
+        return None if text is None else self._parse(text)
 
     def _read(self, file: int) -> CPUSet | None:
-        return self._parse(os.pread(file, _LONGEST, 0).decode("ascii", "replace").strip())
+        return self._parse(os.pread(file, LONGEST, 0).decode("ascii", "replace").strip())
 
 
 def _write(file: int, cpus: CPUSet) -> None:

@@ -49,7 +49,7 @@ class DeliveryState(Observations):
 
     def apply(self, event: Input, now: float) -> Sequence[Report]:
         """Handle an input at a time of the clock; return events for the log."""
-        self.schedule.now = now
+        self.now = now
         return self._handlers[type(event)](event) or ()
 
     def _list_handlers(self) -> dict[type, Callable[[Any], Sequence[Report] | None]]:
@@ -154,7 +154,7 @@ class DeliveryState(Observations):
         if event.phase is Phase.RUNNING:
             self._look_soon()
             if not known.persistent:
-                self.schedule.hasten(Action.PERSIST, self.now)
+                self.hasten(Action.PERSIST, self.now)
 
     def _gone(self, event: inputs.Gone) -> None:
         """Send again what its creation's answer carried: that seems to have failed."""
@@ -284,7 +284,7 @@ class DeliveryState(Observations):
                 # An earlier daemon may have written it, and ended before it had asked systemd.
                 known = known if recorded else self._unrecorded_now(known)
                 self.put(each, replace(known, persistent=False))
-                self.schedule.due[Action.PERSIST] = self.now
+                self.due[Action.PERSIST] = self.now
 
     def _can_wait(self, container_id: str, change: Placement) -> bool:
         """Have a container informed later of which only the quota changes, and return True.
@@ -304,7 +304,7 @@ class DeliveryState(Observations):
     # ---- actions
 
     def _action_began(self, event: inputs.ActionBegan) -> None:
-        self.schedule.due[event.action] = math.inf
+        self.due[event.action] = math.inf
         if event.action is Action.SEND:
             self._resized = set()
 
@@ -318,7 +318,7 @@ class DeliveryState(Observations):
                 self._send_since = self.now if self.pending else math.inf
                 self._hurry_at = math.inf
             case Action.INFORM:
-                self.schedule.due[Action.INFORM] = self.now + event.pause
+                self.due[Action.INFORM] = self.now + event.pause
             case Action.RESIZES:
                 self._end_resizes()
             case Action.QUOTAS:
@@ -326,20 +326,20 @@ class DeliveryState(Observations):
             case Action.OVERLAPS:
                 self._overlap_times.ended(event.pause)
             case Action.PARTITIONS:
-                self.schedule.hasten(Action.PARTITIONS, self.now + event.pause)
+                self.hasten(Action.PARTITIONS, self.now + event.pause)
 
     def _retry_files(self, action: Action) -> None:
         """Schedule the next run, unless an input has already done so."""
         if action is Action.PERSIST:
-            self.schedule.hasten(action, self.now + RETRY_SCOPE)
-        elif self.schedule.due[action] < math.inf:
+            self.hasten(action, self.now + RETRY_SCOPE)
+        elif self.due[action] < math.inf:
             return
         elif action is Action.READ and self._is_polled():
-            self.schedule.due[action] = self.now + self._read_delay
+            self.due[action] = self.now + self._read_delay
             self._read_delay = min(2 * self._read_delay, LAST_LOOK)
         elif action is Action.WRITE and self.by_file:  # some have still to leave
             self._write_delay = min(2 * self._write_delay, LAST_SETTLE)
-            self.schedule.due[action] = self.now + self._write_delay
+            self.due[action] = self.now + self._write_delay
 
     def _is_polled(self) -> bool:
         """Whether anything is in flight that can come into force without another request."""
@@ -351,7 +351,7 @@ class DeliveryState(Observations):
             if until is not None and self.now >= until:
                 self.change(each, resize_until=None)
         if self.resizes:
-            self.schedule.hasten(Action.RESIZES, self.now + RESIZE_LOOK)
+            self.hasten(Action.RESIZES, self.now + RESIZE_LOOK)
 
     def _cpusets_touched(self, _: inputs.CpusetsTouched) -> None:
         self._overlap_times.cpusets_touched()
@@ -363,17 +363,17 @@ class DeliveryState(Observations):
             self._send_since = self._hurry_at = math.inf
         elif self.waiting and self._send_since == math.inf:
             self._send_since = self.now
-        if self.unrecorded and self.schedule.due[Action.INFORM] == math.inf:
-            self.schedule.due[Action.INFORM] = self.now
+        if self.unrecorded and self.due[Action.INFORM] == math.inf:
+            self.due[Action.INFORM] = self.now
 
     def _scope_set(self, event: inputs.ScopeSet) -> None:
         known = self.records.get(event.container_id)
         if event.error:
-            self.schedule.hasten(Action.PERSIST, self.now + RETRY_SCOPE)
+            self.hasten(Action.PERSIST, self.now + RETRY_SCOPE)
         elif known is not None:
             kept = known.observed == event.asked
             if not kept:  # it was written meanwhile, and systemd has undone that
-                self.schedule.hasten(Action.PERSIST, self.now)
+                self.hasten(Action.PERSIST, self.now)
             self.change(event.container_id, persistent=kept)
 
     # ---- resizes
@@ -408,7 +408,7 @@ class DeliveryState(Observations):
             return
         until = self.now + RESIZE_DOUBT
         self.change(event.container_id, refused_resize=event.refused, resize_until=until)
-        self.schedule.hasten(Action.RESIZES, self.now + RESIZE_LOOK)
+        self.hasten(Action.RESIZES, self.now + RESIZE_LOOK)
 
     def _resize_settled(self, event: inputs.ResizeSettled) -> None:
         if event.container_id in self.records:

@@ -57,12 +57,12 @@ class NextActions(Occupancy):
         self.calls_are_safe = True  # whether no call of ours can hang the runtime (§3.7)
         self.requests = 0  # of the runtime, so far
         self._answered = -math.inf  # when the latest answer was given that could carry updates
-        # the schedule has no `Action.SEND`, which follows from these two
+        # when `Action.SEND` is due follows from these two
         self._send_since = self._hurry_at = math.inf
         self._write_delay, self._read_delay = SETTLE, FIRST_LOOK
-        self.pod_quotas = PodQuotaRecords(self.schedule)
+        self.pod_quotas = PodQuotaRecords(self)
         self.kernel_partitions = PartitionRecords(self)
-        self._overlap_times = OverlapTimes(self.schedule)
+        self._overlap_times = OverlapTimes(self)
         # actions that are due only while an index has entries
         self._concerned = (
             (Action.PERSIST, self.volatile),
@@ -70,16 +70,11 @@ class NextActions(Occupancy):
             (Action.RESIZES, self.resizes),
         )
 
-    @property
-    def now(self) -> float:
-        """The time of the latest input."""
-        return self.schedule.now
-
     # ---- when
 
     def plan(self, now: float) -> Mapping[Action, float]:
         """Return when which action is due; `TimePassed` comes before it."""
-        due = self.schedule.due | {Action.SEND: self._send_at()}
+        due = self.due | {Action.SEND: self._send_at()}
         for action, ids in self._concerned:
             if not ids:
                 due[action] = math.inf
@@ -87,7 +82,7 @@ class NextActions(Occupancy):
 
     def is_due_before(self, at: float) -> bool:
         """Whether the plan has anything to do before a time: after each input, so it is cheap."""
-        due = self.schedule.due
+        due = self.due
         files = min(due[Action.WRITE], due[Action.READ], due[Action.QUOTAS])
         if min(files, due[Action.PARTITIONS], due[Action.OVERLAPS]) < at:
             return True
@@ -173,7 +168,7 @@ class NextActions(Occupancy):
                 new = new.after(known.pending)
             self.put(each, replace(known, pending=new, attempts=0, late=False, refused=None))
         self._write_delay = SETTLE
-        self.schedule.hasten(Action.WRITE, self.now + SETTLE)
+        self.hasten(Action.WRITE, self.now + SETTLE)
         if hurry:
             self._hurry_at = min(self._hurry_at, self.now + PATIENCE)
 
@@ -189,12 +184,12 @@ class NextActions(Occupancy):
         before = container_id in self.by_file
         super().put(container_id, new)
         if not before and container_id in self.by_file:
-            self.schedule.hasten(Action.WRITE, self.now + SETTLE)
+            self.hasten(Action.WRITE, self.now + SETTLE)
 
     def _look_soon(self) -> None:
         if self.in_flight or self.waiting:
             self._read_delay = FIRST_LOOK
-            self.schedule.hasten(Action.READ, self.now + FIRST_LOOK)
+            self.hasten(Action.READ, self.now + FIRST_LOOK)
 
     def _again(self, each: str, placement: Placement, *, hurry: bool) -> Iterator[Report]:
         """Send a change again, at most `MAX_TRIES` times."""

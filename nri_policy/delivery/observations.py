@@ -61,7 +61,7 @@ class Observations(NextActions):
         recorded = known.recorded
         agrees = recorded is not None and recorded.cpus == cpus and recorded.has(placement)
         since = self.now if known.unrecorded is None else known.unrecorded
-        self.schedule.hasten(Action.PERSIST, self.now)
+        self.hasten(Action.PERSIST, self.now)
         return replace(
             known,
             observed=Cpuset(cpus=cpus, mems=before.mems),
@@ -83,7 +83,7 @@ class Observations(NextActions):
         self.trouble, self.proven = event.error, event.proven
         self._probed = self.now if event.error else None
         if event.error:
-            self.schedule.hasten(Action.WRITE, self.now + RETRY_WRITE)
+            self.hasten(Action.WRITE, self.now + RETRY_WRITE)
         self.reindex()
 
     def probe_is_due(self, now: float) -> bool:

@@ -34,7 +34,6 @@ class PartitionRecords:
 
     def __init__(self, table: Occupancy) -> None:
         self._table = table
-        self._schedule = table.schedule
 
     def due(self, container_id: str) -> Partition | None:
         """Return the partition due for a container; None: no partition."""
@@ -83,7 +82,7 @@ class PartitionRecords:
         """Return for how many seconds a partition is not looked at that was made again just now."""
         if not self.is_in_force(container_id):
             return 0.0
-        return max(self.state(container_id).retry_at - self._schedule.now, 0.0)
+        return max(self.state(container_id).retry_at - self._table.now, 0.0)
 
     def wanted(
         self, container_ids: Iterable[str], *, is_blocked: Callable[[str, CPUSet], bool]
@@ -97,7 +96,7 @@ class PartitionRecords:
         for each in container_ids:
             known, due = self.state(each), self.due(each)
             if due is not None and due != known.held:
-                waits = self._schedule.now < known.retry_at or known.tries >= MAX_TRIES
+                waits = self._table.now < known.retry_at or known.tries >= MAX_TRIES
                 if (due == known.due and waits) or is_blocked(each, due.cpus):
                     kept = EMPTY if known.held is None else known.held.cpus & due.cpus
                     due = replace(due, cpus=kept) if kept else None
@@ -106,7 +105,7 @@ class PartitionRecords:
 
     def cpusets_touched(self) -> None:
         """Look soon after a decision, or a write: it may have made a partition invalid."""
-        self._schedule.hasten(Action.PARTITIONS, self._schedule.now + SETTLE)
+        self._table.hasten(Action.PARTITIONS, self._table.now + SETTLE)
 
     def settled(self, event: PartitionsSettled) -> Sequence[Report]:
         """Store what became of the partitions; return those that are not tried again."""
@@ -137,22 +136,22 @@ class PartitionRecords:
         new = before if before.due == due else PartitionState(due=due)
         lost = outcome.lost if due is not None and before.held == due else ""
         if outcome.held == due and not lost:
-            calm = due is None or self._schedule.now - new.retry_at >= CALM
+            calm = due is None or self._table.now - new.retry_at >= CALM
             return PartitionState(due=due, held=due) if calm else replace(new, held=due)
         new = replace(new, held=outcome.held)
         if event.wanted[container_id] != due:
             return new  # it was not tried
-        error, retry_at = outcome.error or lost, self._schedule.now + PAUSE * 2.0**new.tries
+        error, retry_at = outcome.error or lost, self._table.now + PAUSE * 2.0**new.tries
         new = replace(new, error=error, tries=new.tries + 1, retry_at=retry_at)
         return replace(new, held=None) if lost and new.tries >= MAX_TRIES else new
 
     def _schedule_next(self, before: PartitionState, new: PartitionState) -> None:
-        now = self._schedule.now
+        now = self._table.now
         if (new.held != new.due or new.tries) and new.tries < MAX_TRIES:
             calm = new.held == new.due and new.retry_at <= now
             again = new.retry_at + CALM if calm else new.retry_at
-            self._schedule.hasten(Action.PARTITIONS, max(again, now + SETTLE))
+            self._table.hasten(Action.PARTITIONS, max(again, now + SETTLE))
         elif before.tries < new.tries:  # what is left of the tries is taken out
-            self._schedule.hasten(Action.PARTITIONS, now)
+            self._table.hasten(Action.PARTITIONS, now)
         if before.held is not None and (new.held is None or before.held.cpus - new.held.cpus):
-            self._schedule.hasten(Action.WRITE, now)  # others can get these CPUs now
+            self._table.hasten(Action.WRITE, now)  # others can get these CPUs now

@@ -39,6 +39,8 @@ class PodQuotas:
         self._node = node
         self._executor = executor
         self._state = executor.state
+        # the kubelet's quotas of pods that have lost them
+        self._taken = executor.state.pod_quotas.taken
         self._files = files
         self._turn = asyncio.Lock()
         self.trouble = ""  # why quotas of pods cannot be written, empty if they can
@@ -89,7 +91,7 @@ class PodQuotas:
 
     def _concerns(self, pod_id: str) -> bool:
         """Whether a pod has no quota, or must lose it."""
-        if self._taken(pod_id) or self._has_room(pod_id):
+        if pod_id in self._taken or self._has_room(pod_id):
             return True
         quotas = self._node.view.quotas
         return any(quotas.get(each) == NO_QUOTA for each in self._node.of_pod(pod_id))
@@ -127,15 +129,10 @@ class PodQuotas:
         limits = [each.resources.cpu_quota for each in containers]
         if min(limits) <= 0 or containers[0].pod.qos is not QoS.GUARANTEED:
             before = self._recall(pod_id, containers) if self._has_room(pod_id) else 0
-            return self._taken(pod_id) or before or None
+            return self._taken.get(pod_id) or before or None
         # never less than its containers have: version 1 of cgroups refuses that
         least = max(limits) if any(each.pod_level for each in containers) else sum(limits)
-        return max(least, self._taken(pod_id) or self._recall(pod_id, containers))
-
-    def _taken(self, pod_id: str) -> int | None:
-        """Return the kubelet's quota of a pod that has lost its quota."""
-        known = self._state.pod_quotas.records.get(pod_id)
-        return None if known is None else known.taken
+        return max(least, self._taken.get(pod_id) or self._recall(pod_id, containers))
 
     def _has_room(self, pod_id: str) -> bool:
         """Whether a pod has a room, and no quota because of it (placement.md §3.3.6)."""

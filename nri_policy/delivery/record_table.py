@@ -7,12 +7,13 @@ all records: it asks an index. Each index follows from the records alone, as a p
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 from msgspec.structs import replace
 
+from nri_policy.delivery.inputs import Action
 from nri_policy.delivery.record import NO_PARTITION, Delivery, Phase
-from nri_policy.delivery.schedule import Schedule
 
 RETRY_WRITE = 60.0  # seconds until a cgroup that could not be written is tried again
 NEW = Delivery()  # the record of a container that is not in the table
@@ -24,7 +25,8 @@ class RecordTable:
     def __init__(self, *, has_files: bool) -> None:
         """*has_files* is whether there are cgroups that can be read and written."""
         self.records: dict[str, Delivery] = {}
-        self.schedule = Schedule()
+        self.now = -math.inf  # the time of the latest input
+        self.due = dict.fromkeys(Action, math.inf)  # when each action is due; infinite: never
         self.has_files = has_files
         self.leaves = False  # whether the policy leaves: messages say so of all
         self.trouble = ""  # why no cgroup can be written; empty if they can
@@ -46,6 +48,10 @@ class RecordTable:
     def known(self, container_id: str) -> Delivery:
         """Return the record of a container; one that is not in the table runs."""
         return self.records.get(container_id, NEW)
+
+    def hasten(self, action: Action, at: float) -> None:
+        """Have an action be due at a time, or earlier if it is due earlier."""
+        self.due[action] = min(self.due[action], at)
 
     def phase(self, container_id: str) -> Phase:
         """Return what the runtime is doing with a container."""
@@ -124,7 +130,7 @@ class RecordTable:
             and pending.shares is None
             and pending.quota is None
             and not pending.limits
-            and (known.failed_at is None or self.schedule.now - known.failed_at >= RETRY_WRITE)
+            and (known.failed_at is None or self.now - known.failed_at >= RETRY_WRITE)
             and self.has_files
             and not self.trouble
             and not self.leaves

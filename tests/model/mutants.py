@@ -159,11 +159,11 @@ MUTANTS: dict[str, Fault] = {
     "a cgroup that could not be written is tried at once again": _changed(
         DeliveryState,
         "is_by_file",
-        "(known.failed_at is None or self.schedule.now - known.failed_at >= RETRY_WRITE)",
+        "(known.failed_at is None or self.now - known.failed_at >= RETRY_WRITE)",
         "True",
     ),
     "a cgroup that could not be written is never tried again": _changed(
-        DeliveryState, "is_by_file", "self.schedule.now - known.failed_at >= RETRY_WRITE", "False"
+        DeliveryState, "is_by_file", "self.now - known.failed_at >= RETRY_WRITE", "False"
     ),
     "a change without a visible cgroup is never taken for in force": _changed(
         DeliveryState, "_conclude", "running and (late or flight.request < self.requests)", "False"

@@ -9,10 +9,10 @@ from pathlib import Path
 
 import pytest
 
+from nri_policy.delivery.cgroup_tree import FolderTree
 from nri_policy.delivery.partition_files import (
     EXCLUSIVE,
     PARTITION,
-    FolderTree,
     PartitionOutcome,
     Settled,
     ancestors,

@@ -12,7 +12,7 @@ from msgspec.structs import replace
 from nri_policy.delivery import pod_quota_records, pod_quotas
 from nri_policy.delivery.host_cgroups import Limited
 from nri_policy.delivery.inputs import Action, PodsChanged
-from nri_policy.delivery.schedule import Schedule
+from nri_policy.delivery.record_table import RecordTable
 from nri_policy.engine.state.quota import NO_QUOTA
 from nri_policy.manifests.resources import Amounts, ResourceChange
 from nri_policy.simulation.cgroups import SimulatedCgroups
@@ -183,20 +183,20 @@ def test_looks_at_quotas_come_no_closer_than_their_period(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(pod_quota_records, "LOOK", 0.5)
-    schedule = Schedule()
-    records = pod_quota_records.PodQuotaRecords(schedule)
-    schedule.now = 7.0
+    table = RecordTable(has_files=True)
+    records = pod_quota_records.PodQuotaRecords(table)
+    table.now = 7.0
     records.pods_changed(PodsChanged(pod_ids=["a"]))
-    assert schedule.due[Action.QUOTAS] == 7.0
-    schedule.due[Action.QUOTAS] = math.inf  # the look begins
-    schedule.now = 7.1
+    assert table.due[Action.QUOTAS] == 7.0
+    table.due[Action.QUOTAS] = math.inf  # the look begins
+    table.now = 7.1
     records.pods_changed(PodsChanged(pod_ids=["b"]))
-    schedule.now = 7.2
+    table.now = 7.2
     records.ended()
-    schedule.now = 7.3
+    table.now = 7.3
     records.pods_changed(PodsChanged(pod_ids=["c"]))
-    assert schedule.due[Action.QUOTAS] == 7.7
-    schedule.due[Action.QUOTAS] = math.inf
-    schedule.now = 99.0  # the doubts are over
+    assert table.due[Action.QUOTAS] == 7.7
+    table.due[Action.QUOTAS] = math.inf
+    table.now = 99.0  # the doubts are over
     records.ended()
-    assert schedule.due[Action.QUOTAS] == 99.0 + pod_quota_records.RECHECK
+    assert table.due[Action.QUOTAS] == 99.0 + pod_quota_records.RECHECK
