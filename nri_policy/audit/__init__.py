@@ -9,6 +9,7 @@ Others import from these modules:
 |---|---|
 | `auditor` | audits all containers every minute, and sends wrong ones their updates again |
 | `cgroup` | what the kernel says about a container: its cgroup's files and threads |
+| `cgroup_paths` | the paths of cgroups, by the runtime's names |
 | `deviations` | compares a container's decision with what the kernel says. Pure |
 | `cpu_use` | what each container used, and how long it waited for a CPU, in the last minute |
 | `first_process` | a first process's scheduling attributes and I/O priority, from the kernel |

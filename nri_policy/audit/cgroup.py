@@ -1,9 +1,10 @@
 """Reads what the kernel says about a container, from its cgroup's files and its threads.
 
-Owns where these files are, for cgroup v1 and v2. Only two things are ever written, and only in
-cgroups that exist: the CPUs of a container's cgroup and the CFS quota of a pod's. Nothing outside
-the root is opened, no link that a container could have made is followed, and every read is
-limited. A container that ends during a read counts as absent.
+Where these files are is in `cgroup_paths` and `cgroup_files`. Only in cgroups that exist is
+anything written: the CPUs of a container's cgroup, its partition with those of the cgroups above,
+and the CFS quota of a pod's. Nothing outside the root is opened, no link that a container could
+have made is followed, and every read is limited. A container that ends during a read counts as
+absent.
 
 The cgroup is the one that the runtime names, not the one that a process reports: a container may
 move its processes out. So the oldest thread ever seen in the cgroup is remembered by its start
@@ -20,118 +21,50 @@ from pathlib import Path
 from typing import Protocol, TypeVar
 
 from msgspec import Struct
-from msgspec.structs import replace
 
+from nri_policy.audit.cgroup_files import (
+    V1,
+    V2,
+    Hierarchy,
+    affinity,
+    cpu_amounts,
+    cpu_seconds_of,
+    cpuset_state,
+    hierarchy_of,
+    list_threads,
+    number_of,
+    run_delay,
+    start_time,
+    statistics_of,
+)
+from nri_policy.audit.cgroup_paths import folder_of, folder_of_pod, settle_partitions
 from nri_policy.audit.cpu_use import CpuUse
-from nri_policy.audit.deviations import CpusetState, KernelState
+from nri_policy.audit.deviations import KernelState
 from nri_policy.audit.first_process import FirstProcess, has_same_pids, io_priority_of, process_of
-from nri_policy.delivery.cgroup_tree import CgroupTree, FolderTree
+from nri_policy.delivery.cgroup_tree import FolderTree
 from nri_policy.delivery.cpuset_files import Change, Confined, CpusetFiles
 from nri_policy.delivery.host_cgroups import HostCgroups, Limited
-from nri_policy.delivery.partition_files import PARTITION, Settled, settle
+from nri_policy.delivery.partition_files import PARTITION, Settled
 from nri_policy.engine.state.partitions import Partition
 from nri_policy.engine.state.quota import NO_QUOTA
-from nri_policy.foundation.cpuset import EMPTY, CPUSet
+from nri_policy.foundation.cpuset import CPUSet
 from nri_policy.hardware.notes import Notes
 from nri_policy.hardware.sysfs import FileTree, Folder
 from nri_policy.systemd.scopes import scope_of
 from nri_policy.workload.pod import Resources
 
 MAX_THREADS = 32  # checked in one turn; the next turns check the others
-_LONGEST = 1 << 20  # bytes of a list of threads
-_STARTED = 19  # field of /proc/PID/stat behind the name: 22 in proc(5), which counts from 1
-# crun keeps processes one level deeper under systemd (its `run.oci.systemd.subgroup`)
-_INNER = "container"
 
 _Read = TypeVar("_Read")
-
-
-class _Hierarchy(Struct, frozen=True, kw_only=True):
-    """Where the controllers are mounted, and the names of the cpuset controller's files."""
-
-    mount: str
-    cpu: str
-    quota: str
-    cpu_time: str
-    memory: str
-    written: str
-    effective: str
-    threads: str
-
-
-_V1 = _Hierarchy(
-    mount="sys/fs/cgroup/cpuset",
-    cpu="sys/fs/cgroup/cpu",
-    quota="cpu.cfs_quota_us",
-    cpu_time="sys/fs/cgroup/cpuacct",
-    memory="sys/fs/cgroup/memory",
-    written="cpuset.{}",
-    effective="cpuset.effective_{}",
-    threads="tasks",
-)
-_V2 = _Hierarchy(
-    mount="sys/fs/cgroup",
-    cpu="sys/fs/cgroup",
-    quota="cpu.max",
-    cpu_time="sys/fs/cgroup",
-    memory="sys/fs/cgroup",
-    written="cpuset.{}",
-    effective="cpuset.{}.effective",
-    threads="cgroup.threads",
-)
 
 
 class _OpenCgroup(Struct, frozen=True, kw_only=True):
     """A container's cgroup, with the folder of its cpuset controller open."""
 
     tree: FileTree
-    hierarchy: _Hierarchy
+    hierarchy: Hierarchy
     path: str
     folder: Folder
-
-
-def folder_of(cgroup: str) -> str | None:
-    """Return the path of the runtime's *cgroup* below a mount point; None if it is malformed.
-
-    The forms are `/parent/name`, and for systemd `SLICE:PREFIX:NAME`: the scope PREFIX-NAME in that
-    slice.
-    """
-    path = cgroup.strip("/")
-    if scope := scope_of(cgroup):
-        slice_ = cgroup.partition(":")[0]
-        path = f"{_parent_slices(slice_ or 'system.slice')}{scope}"
-    if any(part in ("", ".", "..") for part in path.split("/")):
-        return None
-    return path
-
-
-def _parent_slices(slice_: str) -> str:
-    """Return the path of a slice with a trailing slash: `a-b.slice` is in `a.slice`."""
-    names = slice_.removesuffix(".slice").split("-")
-    if not any(names):  # `-.slice`, the root
-        return ""
-    return "".join("-".join(names[: n + 1]) + ".slice/" for n in range(len(names)))
-
-
-def _path_of_pod(folder: str) -> str | None:
-    """Return the path of a pod's cgroup below a mount point; None if it is malformed."""
-    if folder.endswith(".slice") and "/" not in folder:
-        return _parent_slices(folder).rstrip("/")
-    return folder_of(folder)
-
-
-def settle_partitions(
-    tree: CgroupTree,
-    wanted: Mapping[str, Partition | None],
-    above: Collection[str] | None,
-    kept: Mapping[str, CPUSet],
-) -> Settled:
-    """Do the same as `settle` with the runtime's names of cgroups."""
-    names = {path: each for each in wanted if (path := folder_of(each)) is not None}
-    others = {path: cpus for each, cpus in kept.items() if (path := folder_of(each)) is not None}
-    done = settle(tree, {path: wanted[each] for path, each in names.items()}, above, others)
-    outcomes = {names[path]: done.outcomes[path] for path in done.outcomes.keys() & names}
-    return replace(done, outcomes=outcomes)
 
 
 class ContainerCgroups(HostCgroups, Protocol):
@@ -193,8 +126,8 @@ class Cgroups:
         with self._open(cgroup) as at:
             if at is None:
                 return None
-            cpus, mems = (_cpuset(at.folder, at.hierarchy, name) for name in ("cpus", "mems"))
-            inside = _list_threads(at.folder, at.hierarchy)
+            cpus, mems = (cpuset_state(at.folder, at.hierarchy, name) for name in ("cpus", "mems"))
+            inside = list_threads(at.folder, at.hierarchy)
             partition = (at.folder.text(PARTITION) or "").strip()
             find_populated = "populated 1" in (at.folder.text("cgroup.events") or "")
             with at.tree.folder("proc") as proc:
@@ -206,7 +139,7 @@ class Cgroups:
                 shown = sorted(threads)
                 start = turn * MAX_THREADS % max(1, len(shown))
                 window = (shown[start:] + shown[:start])[:MAX_THREADS]
-                found = {each: _affinity(proc, each) for each in {*window, *watched}}
+                found = {each: affinity(proc, each) for each in {*window, *watched}}
         seen = {each: cpus for each, cpus in found.items() if cpus is not None}
         return KernelState(cpus=cpus, mems=mems, threads=seen, partition=partition, hidden=hidden)
 
@@ -220,14 +153,13 @@ class Cgroups:
             if at is None:
                 return None
             hierarchy = at.hierarchy
-            cpus, mems = (_cpuset(at.folder, hierarchy, name) for name in ("cpus", "mems"))
+            cpus, mems = (cpuset_state(at.folder, hierarchy, name) for name in ("cpus", "mems"))
             if cpus is None or mems is None:
                 return None
             with at.tree.folder(f"{hierarchy.cpu}/{at.path}") as folder:
-                shares, quota, period = _v1_cpu(folder) if hierarchy is _V1 else _v2_cpu(folder)
+                shares, quota, period = cpu_amounts(folder, hierarchy)
             with at.tree.folder(f"{hierarchy.memory}/{at.path}") as folder:
-                name = "memory.limit_in_bytes" if hierarchy is _V1 else "memory.max"
-                limit = _number(folder.text(name))
+                limit = number_of(folder.text(hierarchy.memory_limit))
         return Resources(
             cpu_shares=shares,
             cpu_quota=quota,
@@ -243,7 +175,7 @@ class Cgroups:
         On version 2 a cgroup without CPUs of its own may use all CPUs of its parent.
         """
 
-        def read(top: Folder, path: str, hierarchy: _Hierarchy) -> CPUSet | None:
+        def read(top: Folder, path: str, hierarchy: Hierarchy) -> CPUSet | None:
             forms = (hierarchy.written, hierarchy.effective)
             found = (top.set(f"{path}/{form.format('cpus')}") for form in forms)
             return next(filter(None, found), None)
@@ -256,7 +188,7 @@ class Cgroups:
         For *partitions* also the files with their validity.
         """
         with FileTree(self._root, Notes()) as tree:
-            hierarchy = _hierarchy(tree)
+            hierarchy = hierarchy_of(tree)
             mount = self._root / (tree.resolve(hierarchy.mount) or hierarchy.mount)
         files = {hierarchy.written.format("cpus"): cgroups, PARTITION: partitions}
         return {
@@ -268,7 +200,7 @@ class Cgroups:
 
     def cpu_seconds(self, cgroups: Iterable[str]) -> Mapping[str, float]:
         """Return the CPU time of those of *cgroups* that exist here; callable from any thread."""
-        return self._read_each(cgroups, lambda hierarchy: hierarchy.cpu_time, _cpu_seconds)
+        return self._read_each(cgroups, lambda hierarchy: hierarchy.cpu_time, cpu_seconds_of)
 
     def cpu_use(self, cgroups: Iterable[str]) -> Mapping[str, CpuUse]:
         """Return the kernel's counters by cgroup, for the visible *cgroups*; for any thread.
@@ -277,7 +209,7 @@ class Cgroups:
         """
         found = {}
         with FileTree(self._root, Notes()) as tree:
-            hierarchy = _hierarchy(tree)
+            hierarchy = hierarchy_of(tree)
             with (
                 tree.folder(hierarchy.mount) as top,
                 tree.folder(hierarchy.cpu) as cpu,
@@ -286,12 +218,12 @@ class Cgroups:
             ):
                 for each in cgroups:
                     path = folder_of(each)
-                    if path is None or (seconds := _cpu_seconds(times, path, hierarchy)) is None:
+                    if path is None or (seconds := cpu_seconds_of(times, path, hierarchy)) is None:
                         continue
                     with top.folder(path) as folder:
-                        threads = sorted(_list_threads(folder, hierarchy) - {0})[:MAX_THREADS]
-                    delays = {thread: _run_delay(proc, thread) for thread in threads}
-                    stat = _statistics(cpu.text(f"{path}/cpu.stat"))
+                        threads = sorted(list_threads(folder, hierarchy) - {0})[:MAX_THREADS]
+                    delays = {thread: run_delay(proc, thread) for thread in threads}
+                    stat = statistics_of(cpu.text(f"{path}/cpu.stat"))
                     found[each] = CpuUse(
                         seconds=seconds,
                         periods=stat.get("nr_periods", 0),
@@ -313,7 +245,7 @@ class Cgroups:
         with self._open(cgroup) as at:
             if at is None:
                 return None
-            oldest = min(_list_threads(at.folder, at.hierarchy) - {0}, default=0)
+            oldest = min(list_threads(at.folder, at.hierarchy) - {0}, default=0)
             with at.tree.folder("proc") as proc, proc.folder(str(oldest)) as process:
                 stat = process.text("stat") if oldest else None
                 groups = process.text("cpu_resctrl_groups") if oldest else None
@@ -324,24 +256,16 @@ class Cgroups:
 
     def confine(self, wanted: Mapping[str, CPUSet], change: Change) -> Mapping[str, Confined]:
         """Change the CPUs of cgroups, one after the other; return the result of each."""
-        done = {}
-        with FileTree(self._root, Notes()) as tree:
-            hierarchy = _hierarchy(tree)
-            # below a mount there are no links
-            top = tree.open(hierarchy.mount, os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC)
+        done = dict.fromkeys(wanted, Confined(cpus=None))
+        with self._open_mount(lambda hierarchy: hierarchy.mount) as (tree, hierarchy, top):
             if top is None:
-                return {each: Confined(cpus=None) for each in wanted}
-            try:
-                files = CpusetFiles(
-                    top, lambda text: tree.parse(text, "cpuset.cpus"), nested=hierarchy is _V1
-                )
-                for each, cpus in wanted.items():
-                    path = folder_of(each)
-                    done[each] = (
-                        Confined(cpus=None) if path is None else files.confine(path, cpus, change)
-                    )
-            finally:
-                os.close(top)
+                return done
+            files = CpusetFiles(
+                top, lambda text: tree.parse(text, "cpuset.cpus"), nested=hierarchy is V1
+            )
+            for each, cpus in wanted.items():
+                if (path := folder_of(each)) is not None:
+                    done[each] = files.confine(path, cpus, change)
         return done
 
     def partition(
@@ -355,14 +279,10 @@ class Cgroups:
         *wanted* is by the runtime's name; *kept* are the CPUs of all other partitions, and *above*
         the paths of cgroups above that earlier calls have returned; None: all are looked for.
         """
-        with FileTree(self._root, Notes()) as tree:
-            top = tree.open(_hierarchy(tree).mount, os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC)
+        with self._open_mount(lambda hierarchy: hierarchy.mount) as (_, _, top):
             if top is None:
                 return Settled(outcomes={})
-            try:
-                return settle_partitions(FolderTree(top), wanted, above, kept)
-            finally:
-                os.close(top)
+            return settle_partitions(FolderTree(top), wanted, above, kept)
 
     def limit(self, wanted: Mapping[str, int]) -> Mapping[str, Limited]:
         """Remove the CFS quota from pods' cgroups, or set one where there is none.
@@ -371,18 +291,11 @@ class Cgroups:
         that exist here.
         """
         done = {}
-        with FileTree(self._root, Notes()) as tree:
-            hierarchy = _hierarchy(tree)
-            top = tree.open(hierarchy.cpu, os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC)
-            if top is None:
-                return {}
-            try:
+        with self._open_mount(lambda hierarchy: hierarchy.cpu) as (_, hierarchy, top):
+            if top is not None:
                 for folder, quota in wanted.items():
-                    path = _path_of_pod(folder)
-                    if path is not None:
+                    if (path := folder_of_pod(folder)) is not None:
                         done[folder] = _limit(top, f"{path}/{hierarchy.quota}", quota)
-            finally:
-                os.close(top)
         return {folder: each for folder, each in done.items() if each is not None}
 
     def kept_by_systemd(self, cgroup: str) -> bool:
@@ -393,12 +306,12 @@ class Cgroups:
         if scope_of(cgroup) is None:
             return False
         with FileTree(self._root, Notes()) as tree:
-            return _hierarchy(tree) is _V2
+            return hierarchy_of(tree) is V2
 
     def processes(self, cgroup: str) -> Collection[int]:
         """Return the threads in a cgroup; 0 stands for threads that are not visible from here."""
         with self._open(cgroup) as at:
-            return () if at is None else _list_threads(at.folder, at.hierarchy)
+            return () if at is None else list_threads(at.folder, at.hierarchy)
 
     def has_process(self, pid: int) -> bool:
         """Return whether a process exists."""
@@ -407,16 +320,16 @@ class Cgroups:
 
     def find_populated(self, folder: str) -> Mapping[str, Collection[int]]:
         """Return the cgroups below a pod's that have threads, with these, by name."""
-        path = _path_of_pod(folder)
+        path = folder_of_pod(folder)
         if path is None:
             return {}
         found = {}
         with FileTree(self._root, Notes()) as tree:
-            hierarchy = _hierarchy(tree)
+            hierarchy = hierarchy_of(tree)
             with tree.folder(f"{hierarchy.mount}/{path}") as pod:
                 for name in pod.names():
                     with pod.folder(name) as each:
-                        if threads := _list_threads(each, hierarchy):
+                        if threads := list_threads(each, hierarchy):
                             found[name] = threads
         return found
 
@@ -425,18 +338,18 @@ class Cgroups:
 
         On cgroup v2, only those with processes.
         """
-        pods = {path.partition("/")[0] for each in folders if (path := _path_of_pod(each))}
+        pods = {path.partition("/")[0] for each in folders if (path := folder_of_pod(each))}
         found = {}
         with FileTree(self._root, Notes()) as tree:
-            hierarchy = _hierarchy(tree)
+            hierarchy = hierarchy_of(tree)
             with tree.folder(hierarchy.mount) as top:
-                whole = _cpuset(top, hierarchy, "cpus")
+                whole = cpuset_state(top, hierarchy, "cpus")
                 for name in top.names():
                     with top.folder(name) as each:
                         # a file, a cgroup without processes, or one of pods
                         if name in pods or "populated 0" in (each.text("cgroup.events") or ""):
                             continue
-                        cpus = _cpuset(each, hierarchy, "cpus") or whole
+                        cpus = cpuset_state(each, hierarchy, "cpus") or whole
                         if each.text(hierarchy.threads) is not None and cpus is not None:
                             found[name] = cpus.effective
         return found
@@ -453,20 +366,34 @@ class Cgroups:
             yield None
             return
         with FileTree(self._root, Notes()) as tree:
-            hierarchy = _hierarchy(tree)
+            hierarchy = hierarchy_of(tree)
             with tree.folder(f"{hierarchy.mount}/{path}") as folder:
                 yield _OpenCgroup(tree=tree, hierarchy=hierarchy, path=path, folder=folder)
+
+    @contextmanager
+    def _open_mount(
+        self, mount: Callable[[Hierarchy], str]
+    ) -> Iterator[tuple[FileTree, Hierarchy, int | None]]:
+        """Open a controller's mount point, below which there are no links; None if it is absent."""
+        with FileTree(self._root, Notes()) as tree:
+            hierarchy = hierarchy_of(tree)
+            top = tree.open(mount(hierarchy), os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC)
+            try:
+                yield tree, hierarchy, top
+            finally:
+                if top is not None:
+                    os.close(top)
 
     def _read_each(
         self,
         cgroups: Iterable[str],
-        mount: Callable[[_Hierarchy], str],
-        read: Callable[[Folder, str, _Hierarchy], _Read | None],
+        mount: Callable[[Hierarchy], str],
+        read: Callable[[Folder, str, Hierarchy], _Read | None],
     ) -> dict[str, _Read]:
         """Return what *read* returns for each cgroup below a mount, without None."""
         found = {}
         with FileTree(self._root, Notes()) as tree:
-            hierarchy = _hierarchy(tree)
+            hierarchy = hierarchy_of(tree)
             with tree.folder(mount(hierarchy)) as top:  # below it are no links
                 for each in cgroups:
                     path = folder_of(each)
@@ -478,43 +405,16 @@ class Cgroups:
         """Return the threads of the container's oldest process, in any cgroup."""
         if container_id not in self._oldest:
             oldest = min(inside, default=0)
-            started = _start_time(proc, oldest) if oldest else None
+            started = start_time(proc, oldest) if oldest else None
             if started is None:
                 return set()
             self._oldest[container_id] = oldest, started
         thread, started = self._oldest[container_id]
-        if _start_time(proc, thread) != started:  # it ended: use the next oldest
+        if start_time(proc, thread) != started:  # it ended: use the next oldest
             del self._oldest[container_id]
             return set()
         with proc.folder(str(thread)) as process, process.folder("task") as tasks:
             return set(tasks.numbered(""))
-
-
-def _hierarchy(tree: FileTree) -> _Hierarchy:
-    with tree.folder(_V2.mount) as top:
-        controllers = top.text("cgroup.controllers") or ""
-    return _V2 if "cpuset" in controllers.split() else _V1
-
-
-def _cpu_seconds(top: Folder, path: str, hierarchy: _Hierarchy) -> float | None:
-    """Return the CPU time that a cgroup has used; None if it does not exist."""
-    if hierarchy is _V1:  # in ns
-        text = (top.text(f"{path}/cpuacct.usage") or "").strip()
-        return int(text) / 1e9 if text.isdecimal() else None
-    usage = _statistics(top.text(f"{path}/cpu.stat")).get("usage_usec")
-    return None if usage is None else usage / 1e6
-
-
-def _statistics(text: str | None) -> dict[str, int]:
-    """Return the counters of a file with a name and a number on each line."""
-    pairs = (line.partition(" ") for line in (text or "").splitlines())
-    return {name: int(value) for name, _, value in pairs if value.isdecimal()}
-
-
-def _run_delay(proc: Folder, thread: int) -> float | None:
-    """Return how many seconds a thread has waited for a CPU, None if the kernel does not say."""
-    fields = (proc.text(f"{thread}/schedstat") or "").split()
-    return int(fields[1]) / 1e9 if len(fields) > 1 and fields[1].isdecimal() else None
 
 
 def _limit(top: int, path: str, quota: int) -> Limited | None:
@@ -530,10 +430,10 @@ def _limit(top: int, path: str, quota: int) -> Limited | None:
         return Limited(before=0, error=os.strerror(error.errno or errno.EIO))
     try:
         text = os.pread(file, 64, 0).decode("ascii", "replace").partition(" ")[0].strip()
-        before = NO_QUOTA if text == "max" else _number(text)
+        before = NO_QUOTA if text == "max" else number_of(text)
         if (before > 0) == (quota == NO_QUOTA):
             os.ftruncate(file, 0)  # as a shell's `>` does
-            none = "max" if path.endswith(_V2.quota) else str(NO_QUOTA)
+            none = "max" if path.endswith(V2.quota) else str(NO_QUOTA)
             os.pwrite(file, (none if quota == NO_QUOTA else str(quota)).encode(), 0)
         return Limited(before=before)
     except OSError as error:
@@ -542,67 +442,3 @@ def _limit(top: int, path: str, quota: int) -> Limited | None:
         return Limited(before=0, error=os.strerror(error.errno or errno.EIO))
     finally:
         os.close(file)
-
-
-def _cpuset(folder: Folder, hierarchy: _Hierarchy, name: str) -> CpusetState | None:
-    written, effective = (
-        folder.set(form.format(name)) for form in (hierarchy.written, hierarchy.effective)
-    )
-    if effective is None:  # Linux before 3.17 had only one file
-        effective = written
-    return None if effective is None else CpusetState(written=written or EMPTY, effective=effective)
-
-
-def _v1_cpu(folder: Folder) -> tuple[int, int, int]:
-    """Return shares, quota and period."""
-    names = ("cpu.shares", "cpu.cfs_quota_us", "cpu.cfs_period_us")
-    shares, quota, period = (_number(folder.text(name)) for name in names)
-    return shares, quota, period
-
-
-def _v2_cpu(folder: Folder) -> tuple[int, int, int]:
-    """Return quota and period, no shares: runtimes turn shares into weights in several ways."""
-    quota, _, period = (folder.text("cpu.max") or "").partition(" ")
-    return 0, -1 if quota == "max" else _number(quota), _number(period)
-
-
-def _number(text: str | None) -> int:
-    """Return a number, 0 for anything else."""
-    try:
-        return int(text or "0")
-    except ValueError:
-        return 0
-
-
-def _list_threads(folder: Folder, hierarchy: _Hierarchy) -> set[int]:
-    """Return the threads of a container's cgroup."""
-    inside = _read_threads(folder, hierarchy.threads)
-    with folder.folder(_INNER) as inner:
-        return inside | _read_threads(inner, hierarchy.threads)
-
-
-def _read_threads(folder: Folder, name: str) -> set[int]:
-    """Return the threads in a cgroup; 0 stands for those of another PID namespace."""
-    text = folder.text(name, _LONGEST) or ""
-    lines = text.split("\n")
-    if len(text) > _LONGEST - 16:  # the last line may be incomplete
-        lines.pop()
-    return {int(line) for line in lines if line.isascii() and line.isdigit()}
-
-
-def _start_time(proc: Folder, thread: int) -> str | None:
-    """Return when a thread started; None if it does not exist."""
-    with proc.folder(str(thread)) as process:
-        fields = (process.text("stat") or "").rpartition(")")[2].split()
-    return fields[_STARTED] if len(fields) > _STARTED else None
-
-
-def _affinity(proc: Folder, thread: int) -> CPUSet | None:
-    """Return the CPUs that a thread may use; None if it does not exist."""
-    with proc.folder(str(thread)) as process:
-        lines = (process.text("status") or "").split("\n")
-    for line in lines:
-        name, _, value = line.partition(":")
-        if name == "Cpus_allowed_list":
-            return process.tree.parse(value.strip(), f"proc/{thread}/status")
-    return None

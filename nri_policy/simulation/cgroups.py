@@ -7,7 +7,7 @@ from functools import lru_cache
 
 from msgspec.structs import replace
 
-from nri_policy.audit.cgroup import folder_of, settle_partitions
+from nri_policy.audit.cgroup_paths import folder_of, settle_partitions
 from nri_policy.audit.cpu_use import CpuUse
 from nri_policy.audit.deviations import CpusetState, KernelState
 from nri_policy.audit.first_process import FirstProcess

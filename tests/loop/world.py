@@ -22,7 +22,8 @@ from unittest import mock
 
 from msgspec import Struct
 
-from nri_policy.audit.cgroup import Cgroups, folder_of
+from nri_policy.audit.cgroup import Cgroups
+from nri_policy.audit.cgroup_paths import folder_of
 from nri_policy.daemon.daemon import Daemon, Environment
 from nri_policy.delivery.cpuset_files import Change, Confined
 from nri_policy.engine.event import Event

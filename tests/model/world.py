@@ -15,7 +15,7 @@ from typing import Any
 from msgspec import Struct
 from msgspec.structs import replace
 
-from nri_policy.audit.cgroup import folder_of, settle_partitions
+from nri_policy.audit.cgroup_paths import folder_of, settle_partitions
 from nri_policy.delivery.cpuset_files import Change, Confined
 from nri_policy.delivery.inputs import Action
 from nri_policy.delivery.partition_files import Settled

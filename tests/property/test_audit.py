@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from nri_policy.audit.cgroup import folder_of
+from nri_policy.audit.cgroup_paths import folder_of
 from nri_policy.audit.deviations import CpusetState, DeviationKind, KernelState, Target, compare
 from nri_policy.foundation.cpuset import CPUSet
 

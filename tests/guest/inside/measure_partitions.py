@@ -23,7 +23,7 @@ from pathlib import Path
 from tempfile import mkdtemp
 from typing import Any
 
-from nri_policy.audit.cgroup import folder_of
+from nri_policy.audit.cgroup_paths import folder_of
 from nri_policy.foundation.cpuset import CPUSet
 from nri_policy.kubelet.runtime_requests import Kubelet
 from nri_policy.proto import nri_pb2 as nri

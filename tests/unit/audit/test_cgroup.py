@@ -5,7 +5,8 @@ from pathlib import Path
 
 import pytest
 
-from nri_policy.audit.cgroup import MAX_THREADS, Cgroups, folder_of
+from nri_policy.audit.cgroup import MAX_THREADS, Cgroups
+from nri_policy.audit.cgroup_paths import folder_of
 from nri_policy.audit.deviations import KernelState
 from nri_policy.delivery.cpuset_files import Change, Confined
 from nri_policy.delivery.host_cgroups import Limited

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from nri_policy.audit import auditor
-from nri_policy.audit.cgroup import folder_of
+from nri_policy.audit.cgroup_paths import folder_of
 from nri_policy.simulation.containers import SimulatedContainer
 from tests.support.daemon import Served, pod, served
 from tests.unit.audit.host import Cgroup, Root

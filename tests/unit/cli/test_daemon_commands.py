@@ -18,7 +18,7 @@ import yaml
 from click.testing import CliRunner, Result
 from msgspec.structs import replace
 
-from nri_policy.audit.cgroup import folder_of
+from nri_policy.audit.cgroup_paths import folder_of
 from nri_policy.audit.cpu_use import CpuUse
 from nri_policy.cli import daemon_option, main
 from nri_policy.cli.node.audit import _draw

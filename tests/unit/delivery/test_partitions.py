@@ -11,7 +11,7 @@ from unittest.mock import AsyncMock
 
 import pytest
 
-from nri_policy.audit.cgroup import folder_of
+from nri_policy.audit.cgroup_paths import folder_of
 from nri_policy.classes import Equipment
 from nri_policy.delivery import executor, next_actions, partition_records
 from nri_policy.delivery.cpuset_files import Change, Confined

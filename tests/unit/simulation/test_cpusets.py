@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from nri_policy.audit.cgroup import folder_of
+from nri_policy.audit.cgroup_paths import folder_of
 from nri_policy.foundation.cpuset import CPUSet
 from nri_policy.simulation.cgroups import SimulatedCgroups
 from nri_policy.simulation.cpusets import (
