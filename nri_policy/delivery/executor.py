@@ -263,16 +263,13 @@ class Executor:
 
     async def probe(self, container_ids: Iterable[str]) -> None:
         """Find out on the first visible of these cgroups whether it can be written."""
-        probed = inputs.Probed()
-        for each in container_ids:
-            known = self.state.records.get(each)
-            if self._cgroups is None or known is None or known.observed is None:
-                continue
-            (cgroup,) = self._paths([each]).values() or ("",)
+        probed, cgroups, known = inputs.Probed(), self._cgroups, self.state.known
+        visible = (each for each in container_ids if known(each).observed is not None)
+        for cgroup in self._paths(visible).values():
+            if cgroups is None:
+                break
             async with self.lock:
-                done = await asyncio.to_thread(
-                    self._cgroups.confine, {cgroup: EMPTY}, Change.REWRITE
-                )
+                done = await asyncio.to_thread(cgroups.confine, {cgroup: EMPTY}, Change.REWRITE)
             if done[cgroup].cpus is None:  # it has ended: that shows nothing
                 continue
             error = done[cgroup].error
@@ -308,8 +305,7 @@ class Executor:
         for part in _slices(container_ids):
             latest = ((each, state.latest_change(each)) for each in part)
             wanted = {each: new for each, new in latest if new is not None and new.cpus}
-            if not wanted or self._cgroups is None:
-                continue
+            assert self._cgroups is not None, "only cgroups that are visible are written"
             paths = self._paths(wanted)
             cpus = {paths[each]: placement.cpus for each, placement in wanted.items()}
             whole = wanted if change is Change.WHOLE else {}

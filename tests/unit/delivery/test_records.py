@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Collection, Iterator
 
 import pytest
@@ -30,11 +31,14 @@ from nri_policy.delivery.inputs import (
     ResizeTakenBack,
     ScopeSet,
     TimePassed,
+    WritesMissed,
     Written,
 )
+from nri_policy.delivery.messages import Messages, NotSentError
 from nri_policy.delivery.observations import GRACE
 from nri_policy.delivery.record import Cpuset, Phase
-from nri_policy.engine.grant import Placement
+from nri_policy.engine.grant import Changes, Placement
+from nri_policy.foundation.clock import SYSTEM_CLOCK
 from nri_policy.foundation.cpuset import EMPTY, CPUSet
 from nri_policy.workload.pod import Resources
 
@@ -222,6 +226,61 @@ def test_what_a_call_failed_to_do_is_sent_again() -> None:
     apply(state, 1.0, CallEnded(changes={"a": change}, failed=["a"]))
     assert [*state.pending] == ["a"]
     assert not state.refused
+
+
+class ListingLink:
+    """A runtime that gives no result of calls, and can be asked to list its containers."""
+
+    calls_are_safe: bool | None = True
+    synchronized = idle = True
+
+    def __init__(self) -> None:
+        self.missing = asyncio.Event()
+        self.registered = 0
+
+    def fitting(self, changes: Changes) -> Changes:
+        return changes
+
+    async def call(self, *_: object, **_options: object) -> Collection[str]:
+        raise NotSentError
+
+    def register(self, *, needed: bool) -> bool:
+        self.registered += 1
+        return not needed
+
+
+async def test_after_a_call_without_a_result_the_runtime_is_asked_for_its_list() -> None:
+    """Only it knows what became of the call; nothing counts as failed."""
+    state, link = state_of("a"), ListingLink()
+    apply(state, Decided(changes={"a": placement("1")}))
+    messages = Messages(state, lambda event: apply(state, event), SYSTEM_CLOCK)
+    await messages.send(link)
+    assert link.registered == 1
+    assert [*state.waiting] == ["a"]
+    assert not state.records["a"].attempts
+
+
+def test_what_a_batch_may_give_is_taken_back_by_whatever_comes_next() -> None:
+    """By a file, or by an answer that cannot wait for it."""
+    state = state_of("a", "b")
+    names = {each: cpuset("1") for each in ("a", "b")}
+    apply(state, Listed(recorded=names, observed=names))
+    apply(state, Decided(changes=dict.fromkeys(names, placement("1"))))
+    state.giving = {"a": CPUSet.parse("1-3"), "b": CPUSet.parse("1")}
+    assert state.shrink() == ["a"]
+    apply(state, WritesMissed())
+    assert [*state.waiting] == ["a"]
+
+
+def test_only_what_a_file_still_brings_grows() -> None:
+    """An answer can have carried it since the batch was put together."""
+    state = state_of("a", "b", cpus="1-2")
+    names = {each: cpuset("1") for each in ("a", "b")}
+    apply(state, Listed(recorded=names, observed=names))
+    apply(state, Decided(changes=dict.fromkeys(names, placement("1-2"))))
+    assert state.grow(["a", "b"]) == ["a", "b"]
+    apply(state, Answered(about="other", updates={"a": placement("1-2")}))
+    assert state.grow(["a", "b"]) == ["b"]
 
 
 def test_what_is_decided_anew_during_a_call_is_sent_again() -> None:
