@@ -50,7 +50,7 @@ async def synchronize(service: PluginService, request: pb.SynchronizeRequest) ->
     """Return how long the answer takes, in milliseconds, and how many containers it changes."""
     payload = request.SerializeToString()
     began = time.perf_counter()
-    answer = await service.answer("Synchronize", payload, received=0, budget=math.inf)
+    answer = await service.answer("Synchronize", payload, budget=math.inf)
     taken = (time.perf_counter() - began) * 1e3
     updates = pb.SynchronizeResponse.FromString(answer).update
     updated = {update.container_id: update.linux.resources.cpu for update in updates}

@@ -13,7 +13,6 @@ from nri_policy.control.health import SERVICE as HEALTH
 from nri_policy.control.health import Health
 from nri_policy.control.reflection import Reflection
 from nri_policy.daemon.control import SERVICE, Control
-from nri_policy.foundation.clock import SYSTEM_CLOCK
 from nri_policy.nri.grpc_service import PATHS, plugin_handler
 from nri_policy.nri.service import PluginService
 from nri_policy.settings import ReloadResult
@@ -36,6 +35,6 @@ async def serving_all(  # noqa: PLR0913 - keywords: what is served
         Reflection([SERVICE, HEALTH]).handler(),
     ]
     if owner_only:
-        handlers += plugin_handler(plugin, SYSTEM_CLOCK), Administration(reload).handler()
+        handlers += plugin_handler(plugin), Administration(reload).handler()
     async with serving(path, handlers, large=[f"/{SERVICE.full_name}/WhatIf", *PATHS]):
         yield

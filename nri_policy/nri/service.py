@@ -144,12 +144,13 @@ class PluginService:
         self.doubt: str | None = None
         self._late_list = False
 
-    async def answer(self, method: str, payload: bytes, *, received: float, budget: float) -> bytes:
-        """Return the response to a request that came at *received* with *budget* seconds.
+    async def answer(self, method: str, payload: bytes, *, budget: float) -> bytes:
+        """Return the response to a request that came just now with *budget* seconds.
 
         Raises Refused with the status to send instead.
         """
         answered: asyncio.Future[bytes | CallRefused] = asyncio.get_running_loop().create_future()
+        received = self._clock.now()
 
         def respond(outcome: bytes | CallRefused) -> None:
             if not answered.cancelled():

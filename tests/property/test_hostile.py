@@ -79,7 +79,7 @@ async def _asked(daemon: Daemon, requests: list[tuple[str, Message]]) -> set[int
     service = PluginService(daemon.plugin, daemon.node.turn, Clock())
     for method, request in requests:
         try:
-            await service.answer(method, request.SerializeToString(), received=0, budget=math.inf)
+            await service.answer(method, request.SerializeToString(), budget=math.inf)
         except CallRefused as refusal:
             codes.add(refusal.code)
     updating = daemon.components.resources._updating

@@ -45,7 +45,7 @@ def test_any_request_is_answered_or_refused_and_never_with_a_bug(
         service, refusals = PluginService(RecordingPlugin(), asyncio.Lock(), Clock()), []
         for method, payload in requests:
             try:
-                answer = await service.answer(method, payload, received=0, budget=math.inf)
+                answer = await service.answer(method, payload, budget=math.inf)
                 GetMessageClass(DECLARED[method].output_type).FromString(answer)
             except CallRefused as refusal:
                 refusals.append(refusal.code)

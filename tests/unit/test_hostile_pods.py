@@ -30,7 +30,7 @@ class Door:
     service: PluginService
 
     def ask(self, method: str, payload: bytes) -> bytes:
-        answer = self.service.answer(method, payload, received=0, budget=math.inf)
+        answer = self.service.answer(method, payload, budget=math.inf)
         return asyncio.run(answer)
 
     def create(self, pod: pb.PodSandbox, container_id: str = "c1") -> str:

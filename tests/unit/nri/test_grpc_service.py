@@ -10,7 +10,7 @@ from typing import Any
 import grpc
 import pytest
 
-from nri_policy.foundation.clock import Clock
+from nri_policy.foundation.clock import SYSTEM_CLOCK, Clock
 from nri_policy.foundation.grpc_services import service_stub
 from nri_policy.nri.errors import CallRefused, Code
 from nri_policy.nri.grpc_service import plugin_handler
@@ -21,9 +21,11 @@ from tests.unit.nri.peer import CONTAINER, POD, RecordingPlugin, update
 
 
 @asynccontextmanager
-async def serving(plugin: RecordingPlugin, path: Path, turn: asyncio.Lock) -> AsyncIterator[Any]:
+async def serving(
+    plugin: RecordingPlugin, path: Path, turn: asyncio.Lock, clock: Clock = SYSTEM_CLOCK
+) -> AsyncIterator[Any]:
     server = grpc.aio.server()
-    server.add_generic_rpc_handlers([plugin_handler(PluginService(plugin, turn, Clock()), Clock())])
+    server.add_generic_rpc_handlers([plugin_handler(PluginService(plugin, turn, clock))])
     server.add_insecure_port(f"unix:{path}")
     await server.start()
     async with grpc.aio.insecure_channel(f"unix:{path}") as channel:
@@ -55,6 +57,17 @@ async def test_a_life_cycle_over_grpc(tmp_path: Path) -> None:
     ]
     remaining = plugin.calls[3][1][2]
     assert 0 < remaining <= HANGS + 1  # gRPC rounds up on its way
+
+
+async def test_a_request_over_grpc_is_timed_by_the_clock_of_its_service(tmp_path: Path) -> None:
+    plugin, clock = RecordingPlugin(), Clock(now=lambda: 7.0)
+    async with serving(plugin, tmp_path / "nri.sock", asyncio.Lock(), clock) as stub:
+        await stub.Configure(pb.ConfigureRequest(NRI_version="v0.12.2"))
+        await stub.Synchronize(pb.SynchronizeRequest(pods=[POD]))
+        request = pb.CreateContainerRequest(pod=POD, container=CONTAINER)
+        await stub.CreateContainer(request, timeout=HANGS)
+    remaining = plugin.calls[-1][1][2]
+    assert HANGS - 1 < remaining <= HANGS + 1, "a clock that stands still leaves all of it"
 
 
 @pytest.mark.parametrize(
@@ -94,9 +107,7 @@ async def test_requests_over_grpc_share_the_turn_with_a_session(tmp_path: Path) 
     async with serving(plugin, tmp_path / "nri.sock", turn) as stub:
         first = asyncio.ensure_future(stub.RunPodSandbox(pb.RunPodSandboxRequest(pod=POD)))
         await plugin.called.wait()
-        second = asyncio.create_task(
-            session.answer("StopPodSandbox", stop, received=0, budget=math.inf)
-        )
+        second = asyncio.create_task(session.answer("StopPodSandbox", stop, budget=math.inf))
         for _ in range(10):
             await asyncio.sleep(0)
         assert plugin.names == ["run_pod_sandbox"]

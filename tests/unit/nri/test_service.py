@@ -25,11 +25,8 @@ async def ask(
     method: str,
     request: Message,
     budget: float = math.inf,
-    received: float = 100,
 ) -> bytes:
-    return await service.answer(
-        method, request.SerializeToString(), received=received, budget=budget
-    )
+    return await service.answer(method, request.SerializeToString(), budget=budget)
 
 
 @pytest.mark.parametrize(
@@ -138,7 +135,7 @@ async def test_methods_that_the_plugin_lacks_are_unimplemented(method: str) -> N
 @pytest.mark.parametrize("method", METHODS)
 async def test_a_garbled_request_is_an_invalid_argument(method: str) -> None:
     with pytest.raises(CallRefused, match="malformed") as refused:
-        await make(RecordingPlugin()).answer(method, b"\xff\xff", received=0, budget=2)
+        await make(RecordingPlugin()).answer(method, b"\xff\xff", budget=2)
     assert refused.value.code == Code.INVALID_ARGUMENT
 
 
@@ -241,9 +238,9 @@ async def test_a_synchronize_that_took_long_may_leave_us_deaf_on_old_runtimes(
     time, plugin = FakeTime(), RecordingPlugin()
     service = make(plugin, time)
     await ask(service, "Configure", pb.ConfigureRequest(NRI_version=nri))
-    await ask(service, "Synchronize", part(more=True), budget=2, received=time.reading)
+    await ask(service, "Synchronize", part(more=True), budget=2)
     time.advance(took)  # all parts share one timeout
-    await ask(service, "Synchronize", part(more=False), budget=2 - took, received=time.reading)
+    await ask(service, "Synchronize", part(more=False), budget=2 - took)
     assert service.synchronized
     assert (service.doubt is not None) is doubt
 

@@ -64,7 +64,6 @@ class Stage:
             self.service.answer(
                 method,
                 request.SerializeToString(),
-                received=self.time.reading,
                 budget=BUDGET,
             )
         )
