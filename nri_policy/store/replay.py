@@ -33,6 +33,7 @@ from nri_policy.hardware.machine import Machine
 from nri_policy.node import Outcome, Statistics, view_of
 from nri_policy.settings import Settings
 from nri_policy.store.database import RecordLink
+from nri_policy.store.differences import list_differences
 from nri_policy.store.journal import Record
 from nri_policy.workload.claim import ClaimPart
 from nri_policy.workload.pod import Container, ContainerState
@@ -75,7 +76,7 @@ class RecordedReplay:
             held = {each: view.to_store(each) for each in view.holders}
             if held == picture.held:
                 return
-            yield _difference(record, "all grants", picture.held, held)
+            yield from _differences(record, "grants", picture.held, held)
         try:
             self.engine = Engine.resume(record.layout, picture)
         except KeyError as error:
@@ -201,17 +202,18 @@ def _compare(record: Record, outcome: Outcome) -> Iterator[Difference]:
         "refusal": (record.refusal, refusal),
         "grant": (then.grant, decision.grant),
         "placement": (then.placement, decision.placement),
-        "changes": ([*then.changes.items()], [*decision.changes.items()]),
+        "containers that change": ([*then.changes], [*decision.changes]),
+        "changes": (then.changes, decision.changes),
         "warnings": (then.warnings, decision.warnings),
         "classes": (then.classes, decision.classes),
         "moved": (then.moved, decision.moved),
     }
-    # the base record has no reasons for containers that existed before it
-    if why is None or not (why.kind is DecisionKind.KEPT or _is_in_old_room(why)):
-        pairs["explanation"] = _reasons(then.explanation), _reasons(why)
     for what, (before, after) in pairs.items():
-        if before != after:
-            yield _difference(record, what, before, after)
+        yield from _differences(record, what, before, after)
+    # the base record has no reasons for containers that existed before it
+    known = why is None or not (why.kind is DecisionKind.KEPT or _is_in_old_room(why))
+    if known and _reasons(then.explanation) != _reasons(why):
+        yield from _differences(record, "explanation", then.explanation, why)
 
 
 def _is_in_old_room(why: Explanation) -> bool:
@@ -233,7 +235,9 @@ def _reasons(explanation: Explanation | None) -> tuple[object, ...] | None:
     )
 
 
-def _difference(record: Record, what: str, before: object, after: object) -> Difference:
-    return Difference(
-        seq=record.seq, time=record.time, what=what, recorded=str(before), replayed=str(after)
-    )
+def _differences(record: Record, what: str, before: object, after: object) -> Iterator[Difference]:
+    pools = record.layout.tree.pools
+    for part, recorded, replayed in list_differences(what, before, after, pools):
+        yield Difference(
+            seq=record.seq, time=record.time, what=part, recorded=recorded, replayed=replayed
+        )

@@ -20,6 +20,7 @@ from nri_policy.cli.terminal.breakable_text import path as broken
 from nri_policy.cli.terminal.fitting import Columns
 from nri_policy.cli.terminal.progress import progress
 from nri_policy.foundation.units import format_bytes, format_time
+from nri_policy.foundation.wording import counted
 from nri_policy.node import Score, Statistics
 from nri_policy.pools.capacity import CapacityError
 from nri_policy.report import (
@@ -148,14 +149,12 @@ def _changes(recorded: Statistics, replayed: Statistics) -> dict[str, TwoFates]:
 
 def _draw(report: ReplayReport) -> Iterator[RenderableType]:
     """Yield the report for people."""
-    yield Text(
-        f"{report.records} records, {shown_time(report.since)} to {shown_time(report.until)}",
-        style="bold",
-    )
+    time = f"{shown_time(report.since)} to {shown_time(report.until)}"
+    yield Text(f"{counted(report.records, 'record')}, {time}", style="bold")
     if report.repeats:
         yield Text(
-            f"{report.repeats} more resizes came to the same as one before: they are counted in its"
-            " record, and replayed once"
+            f"{counted(report.repeats, 'more resize')} came to the same as one before: counted in"
+            " its record, and replayed once"
         )
     if report.skipped:
         yield Text(
@@ -167,9 +166,10 @@ def _draw(report: ReplayReport) -> Iterator[RenderableType]:
     yield _scores(report.recorded, report.replayed)
     yield ""
     if report.differences:
+        parts = counted(len(report.differences), "part")
         yield Text(
-            f"{len(report.differences)} parts of recorded decisions come out differently with the"
-            " recorded settings and machine: did another version record them?",
+            f"{parts} of the recorded decisions came out differently with the recorded settings and"
+            " machine: did another version record them?",
             style="red",
         )
         yield _otherwise(report.differences[:_MOST_ROWS])
@@ -224,7 +224,7 @@ def _elsewhere(changes: Mapping[str, TwoFates]) -> Iterator[RenderableType]:
     if not changes:
         yield Text("Every container ends up where it was.")
         return
-    yield Text(f"{len(changes)} containers end up elsewhere:", style="bold cyan")
+    yield Text(f"{counted(len(changes), 'container')} ended up elsewhere:", style="bold cyan")
     table = Columns("container", "", "cpuset", "of its own", "mems", "pool")
     for name, change in [*changes.items()][:_MOST_ROWS]:
         table.add_row(broken(short(name)), "recorded", *_format_holding(change.recorded))
