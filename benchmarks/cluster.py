@@ -124,7 +124,7 @@ def measured(count: int) -> dict[str, float]:
     took: dict[str, float] = {}
     for name, request in _GROUPS.items():
         asked = group(256 if request.preferred else 64, request)
-        took[f"{name}{_FIRST}"] = timed(partial(engine.place, asked), 9, tree.forget)
+        took[f"{name}{_FIRST}"] = timed(partial(engine.place, asked), 9, tree.known_counts.clear)
         took[f"{name}{_ANOTHER}"] = timed(partial(engine.place, asked), 50)
     kind = engine.state.kind(POD)
     names = random.Random(1).choices([node.name for node in made], k=1000)
@@ -257,7 +257,7 @@ def balanced() -> float:
     engine = built(made)
     asked = group(500, PlacementRequest(preferred="rack", algorithm="Balanced"), {"cpu": 1000})
     assert engine.place(asked).state == "Placed"
-    return timed(lambda: engine.place(asked), 9, engine.state.tree("default").forget)
+    return timed(lambda: engine.place(asked), 9, engine.state.tree("default").known_counts.clear)
 
 
 def preemption() -> tuple[tuple[int, float], ...]:

@@ -8,6 +8,7 @@ Others import from these modules:
 |---|---|
 | `backoff` | the delay before a failed request is repeated |
 | `clock` | time for the event loop, which a test can replace |
+| `copies` | shallow copies of objects that differ in some attributes |
 | `cpuset` | the one set type for CPU ids and memory node ids, used everywhere |
 | `garbage` | pauses of Python's garbage collection while many lasting objects are made |
 | `glob` | shell globs with the rules of Go's path/filepath.Match, which users of the peer rely on |

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Collection, Iterable, Mapping
-from copy import copy
 from itertools import count
 from types import MappingProxyType
 from typing import Self
@@ -31,6 +30,7 @@ from nri_policy.cluster.objects.settings import ClusterSettings
 from nri_policy.cluster.requests.group import GroupStatus, PlacementGroup, Together, is_lasting
 from nri_policy.cluster.requests.request import Unit, exclusive_of, units_of
 from nri_policy.cluster.view import ClusterView
+from nri_policy.foundation.copies import copy_with
 
 _BY_ZONES = "nodes that align pods to one NUMA node count by their zones"
 MAX_TRIES = 10  # to spread pod sets that are in each other's way
@@ -197,24 +197,18 @@ class Engine:
 
     def fork(self) -> Self:
         """Return an engine for trials: what changes in its state changes nothing here."""
-        return self._copy(self.state.fork())
+        return copy_with(self, state=self.state.fork())
 
     def without_usage(self, only: Collection[str] | None = None) -> Self:
         """Return one of these nodes, or *only* some of them, with nothing in use."""
-        return self._copy(self.state.without_usage(only))
+        return copy_with(self, state=self.state.without_usage(only))
 
     def emptied(
         self, staying: Iterable[PlacementGroup], only: Collection[str] | None = None
     ) -> Self:
         """Return one of these nodes, or *only* some of them, without what ends by itself."""
-        return self._copy(self.state.emptied(staying, only))
+        return copy_with(self, state=self.state.emptied(staying, only))
 
     def without_nodes(self, nodes: Collection[str]) -> Self:
         """Return one with these *nodes* closed to new pods."""
-        return self._copy(self.state.without_nodes(nodes))
-
-    def _copy(self, state: ClusterState) -> Self:
-        """Return an engine of another *state*."""
-        made = copy(self)
-        made.state = state
-        return made
+        return copy_with(self, state=self.state.without_nodes(nodes))

@@ -109,13 +109,17 @@ class OpenGate(Struct, frozen=True):
         }
 
 
-class FailPod(Struct, frozen=True):
-    """A pod that was let go to where it can no longer run: its owner shall make another."""
+class _EndPod(Struct, frozen=True):
+    """A pod that has to go: its owner shall make another."""
 
     pod: Pod
     group: str
     reason: str
     message: str
+
+
+class FailPod(_EndPod, frozen=True):
+    """A pod that was let go to where it can no longer run."""
 
     def patch(self) -> Object:
         """Return the patch of the pod's `status`, of which nothing was written by a node."""
@@ -128,13 +132,8 @@ class FailPod(Struct, frozen=True):
         return {"metadata": _as_seen(self.pod), "status": status}
 
 
-class DeletePod(Struct, frozen=True):
-    """A pod of a group that has lost its places: its owner shall make another."""
-
-    pod: Pod
-    group: str
-    reason: str
-    message: str
+class DeletePod(_EndPod, frozen=True):
+    """A pod of a group that has lost its places."""
 
     def patch(self) -> Object:
         """Return the patch of the pod's `status` that says why it is deleted, before it is."""

@@ -15,8 +15,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Collection, Hashable, Iterable, Mapping
-from copy import copy
-from typing import Any, Self
+from typing import Self
 
 from msgspec.structs import replace
 
@@ -46,6 +45,7 @@ from nri_policy.cluster.requests.group import GroupStatus, PlacementGroup
 from nri_policy.cluster.requests.request import Unit
 from nri_policy.cluster.zones.numa_node import NODE_TYPE, zone_id
 from nri_policy.cluster.zones.numa_request import NumaRequest, make_numa_request
+from nri_policy.foundation.copies import copy_with
 
 
 class ZoneLimits(HostLimits):
@@ -176,10 +176,10 @@ class ZoneLimits(HostLimits):
     def fork(self, usages: GroupUsages) -> Self:
         """Return those of a fork for trials, with its groups."""
         if self._emptied is not None:
-            return self._copy(_usages=usages)
+            return copy_with(self, _usages=usages)
         changed = {} if self._origin is None else {**self._changed}
-        return self._copy(
-            _usages=usages, _origin=self._origin or self, _hosts=None, _changed=changed
+        return copy_with(
+            self, _usages=usages, _origin=self._origin or self, _hosts=None, _changed=changed
         )
 
     def emptied(
@@ -195,13 +195,7 @@ class ZoneLimits(HostLimits):
         emptied = self._empty
         if self.may_refuse() and (usages.groups or lasting):
             emptied = self._zones_with(usages, lasting, only)
-        return self._copy(_usages=usages, _emptied=emptied)
-
-    def _copy(self, **changed: Any) -> Self:
-        """Return limits that differ from these by the *changed* attributes."""
-        made = copy(self)
-        vars(made).update(changed)
-        return made
+        return copy_with(self, _usages=usages, _emptied=emptied)
 
     def _zones_with(
         self, usages: GroupUsages, lasting: Collection[Key], only: Collection[str] | None

@@ -14,7 +14,6 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
-from copy import copy
 from typing import Self
 
 from msgspec.structs import replace
@@ -41,6 +40,7 @@ from nri_policy.cluster.requests.group import (
 from nri_policy.cluster.requests.request import Unit, Unplaceable
 from nri_policy.cluster.view import ClusterView
 from nri_policy.cluster.zones.zone import NodeZones
+from nri_policy.foundation.copies import copy_with
 
 
 class ClusterState:
@@ -268,9 +268,8 @@ class ClusterState:
 
     def _copy(self, usages: GroupUsages, ledger: Ledger, limits: HostLimits) -> Self:
         """Return a state of the same nodes and pods with other books."""
-        made = copy(self)
-        made.usages, made.groups, made.ledger, made.limits = usages, usages.groups, ledger, limits
-        return made
+        groups = usages.groups
+        return copy_with(self, usages=usages, groups=groups, ledger=ledger, limits=limits)
 
     def without_nodes(self, nodes: Collection[str]) -> Self:
         """Return a fork with these *nodes* closed; without *nodes* return this state."""

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator, Mapping
-from copy import copy
 from typing import Self
 
 from nri_policy.cluster.engine.state.usage import Usage, in_use
@@ -17,6 +16,7 @@ from nri_policy.cluster.objects.metadata import Key
 from nri_policy.cluster.objects.pod import Pod
 from nri_policy.cluster.requests.group import PlacementGroup, PodSet
 from nri_policy.cluster.view import ClusterView
+from nri_policy.foundation.copies import copy_with
 
 # what assignments use; else of each pod its node, what it uses, and whether it ends by itself
 Count = tuple[list[Usage], list[tuple[str, Amounts, bool]]]
@@ -38,9 +38,7 @@ class GroupUsages:
 
     def fork(self) -> Self:
         """Return one with groups of its own, and the same pods."""
-        made = copy(self)
-        made.groups = dict(self.groups)
-        return made
+        return copy_with(self, groups=dict(self.groups))
 
     def kind(self, amounts: Amounts) -> Amounts:
         """Return *amounts* with the place among `pods`, one object for all that are equal."""

@@ -7,16 +7,17 @@ Pods that run count in their branches whether their nodes take new ones or not.
 from __future__ import annotations
 
 from array import array
-from collections import Counter, OrderedDict
+from collections import Counter
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from copy import copy
+from functools import partial
 from operator import attrgetter
 from types import MappingProxyType
-from typing import Any, Self, cast
+from typing import Self, cast
 
 from msgspec.structs import replace
 
 from nri_policy.cluster.engine.state.filter import Filter, Filters
+from nri_policy.cluster.engine.state.known_counts import KnownCounts
 from nri_policy.cluster.engine.state.tree import Tree
 from nri_policy.cluster.engine.state.usage import Usage
 from nri_policy.cluster.objects.assignment import MAX_COUNT
@@ -26,17 +27,13 @@ from nri_policy.cluster.objects.node import HOSTNAME, ClusterNode
 from nri_policy.cluster.objects.pod import PodSpec
 from nri_policy.cluster.requests.group import PlacementRequest, PodSet
 from nri_policy.cluster.requests.spread_preferences import Preference
+from nri_policy.foundation.copies import copy_with
 from nri_policy.foundation.wording import counted
 from nri_policy.native._counts import Counts
 from nri_policy.native._domains import Domains, Mask, Rows, Vector, arrange_by_labels
 from nri_policy.native._spreading import spread as fill
 
 _OUTSIDE = 255  # code of nodes outside `within`
-MAX_COUNTS = 16  # of kinds of pods that are kept; the least recently used go first
-
-_Kind = tuple[
-    frozenset[tuple[str, int]], Filter
-]  # of pods: what they request, and where they may go
 
 
 class SpreadTree:
@@ -58,8 +55,7 @@ class SpreadTree:
         self._used = used
         self._running = running
         self._gone: dict[tuple[str, ...], int] = {}  # leaves of nodes that went, by path
-        self._counts: OrderedDict[_Kind, Counts] = OrderedDict()
-        self._known: Mapping[_Kind, Counts] = {}  # of the tree that a fork was made of
+        self._counts = KnownCounts()
         self._nodes: list[ClusterNode]  # by leaf; a deleted node stays in its last form
         self.domains: Domains
         self._tainted: set[int]  # leaves
@@ -95,20 +91,15 @@ class SpreadTree:
 
     def fork(self) -> Self:
         """Return a tree that goes on by itself, while no node changes in this one."""
-        return self._copy(rows=self.rows.fork(), _every=self._every[:], _known=self._counts)
-
-    def _copy(self, **changed: Any) -> Self:
-        """Return a tree of the same leaves that differs by the *changed* attributes."""
-        made = copy(self)
-        vars(made).update(changed, _counts=OrderedDict())
-        return made
+        counts = KnownCounts(self._counts)
+        return copy_with(self, rows=self.rows.fork(), _every=self._every[:], _counts=counts)
 
     def without_usage(
         self, nodes: Mapping[str, ClusterNode], only: Collection[str] | None = None
     ) -> Self:
         """Return a tree of the same leaves with nothing in use, and none but these nodes if any."""
         every = array("i", bytes(4 * len(self._nodes)))
-        made = self._copy(rows=Rows(self.domains), _every=every, _known={})
+        made = copy_with(self, rows=Rows(self.domains), _every=every, _counts=KnownCounts())
         for name in nodes if only is None else only:
             leaf = self._at.get(name)
             if leaf is not None and _is_open(nodes[name]):
@@ -268,25 +259,15 @@ class SpreadTree:
 
     def _count(self, pod: Amounts, kind: Filter) -> Counts:
         """Return how many pods fit where; what is known of the last pods is brought up to date."""
-        key = (frozenset(pod.items()), kind)
-        found = self._counts.pop(key, None)
-        if found is None:
-            vector = Vector(self.rows, with_place(pod))
-            found = Counts(self.rows, vector, kind.mask)
-            known = self._known.get(key)
-            if known is not None:
-                found.start_from(known)
-            if len(self._counts) == MAX_COUNTS:
-                self._counts.popitem(last=False)
-        self._counts[key] = found
-        return found
+        key = frozenset(pod.items()), kind
+        return self._counts.find(key, partial(self._count_once, pod, kind))
 
     def _count_once(
         self,
         pod: Amounts,
         kind: Filter,
-        within: Collection[str] | None,
-        limits: Mapping[str, int],
+        within: Collection[str] | None = None,
+        limits: Mapping[str, int] = MappingProxyType({}),
     ) -> Counts:
         mask, most = kind.mask, None
         if within is not None:

@@ -8,15 +8,15 @@ what is left there, of which each fork has its own.
 
 from __future__ import annotations
 
-from collections import OrderedDict
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
-from copy import copy
+from functools import partial
 from typing import Any, Self
 
 import msgspec
 from msgspec import Struct
 
 from nri_policy.cluster.engine.state.filter import Filter, Filters
+from nri_policy.cluster.engine.state.known_counts import KnownCounts
 from nri_policy.cluster.engine.state.shape import Path, Shape
 from nri_policy.cluster.engine.state.usage import Usage
 from nri_policy.cluster.objects.assignment import MAX_COUNT
@@ -26,10 +26,9 @@ from nri_policy.cluster.objects.node import HOSTNAME, ClusterNode
 from nri_policy.cluster.objects.pod import PodSpec
 from nri_policy.cluster.objects.settings import Topology
 from nri_policy.cluster.requests.request import PlacementPlan
+from nri_policy.foundation.copies import copy_with
 from nri_policy.native._counts import Counts
 from nri_policy.native._domains import Mask, Rows, Vector, arrange, index
-
-MAX_COUNTS = 16  # that are kept; the least recently used go first
 
 _FULL = 1  # code of leaves without room for a leader; never shown
 
@@ -75,8 +74,7 @@ class Tree:
         self.left_out: dict[str, str] = {}  # node -> why it takes no part
         self._used = used
         self._hosts_assigned = False  # whether assignments name hosts below the leaves
-        self._counts: OrderedDict[object, Counts] = OrderedDict()
-        self._known: Mapping[object, Counts] = {}  # of the tree that a fork was made of
+        self.known_counts = KnownCounts()
         paths, first, others = arrange(
             nodes, tuple(topology.levels), topology.node_labels, self.left_out
         )
@@ -173,19 +171,13 @@ class Tree:
 
     def fork(self) -> Self:
         """Return a tree that goes on by itself, while no node changes in this one."""
-        return self._copy(rows=self.rows.fork(), _known=self._counts)
-
-    def _copy(self, **changed: Any) -> Self:
-        """Return a tree of the same leaves that differs by the *changed* attributes."""
-        made = copy(self)
-        vars(made).update(changed, _counts=OrderedDict())
-        return made
+        return copy_with(self, rows=self.rows.fork(), known_counts=KnownCounts(self.known_counts))
 
     def without_usage(
         self, nodes: Mapping[str, ClusterNode], only: Collection[str] | None = None
     ) -> Self:
         """Return a tree of the same leaves with nothing in use, and none but these nodes if any."""
-        made = self._copy(rows=Rows(self.shape.domains), _known={})
+        made = copy_with(self, rows=Rows(self.shape.domains), known_counts=KnownCounts())
         if only is None and self.shape.by_host:
             made.rows.fill([None if each is None else each.allocatable for each in self._nodes])
         else:
@@ -320,18 +312,7 @@ class Tree:
         """
         if demand.limits or demand.leader_limits or demand.beside:
             return self.count_once(demand)
-        key = demand.key()
-        found = self._counts.get(key)
-        if found is None:
-            found = self.count_once(demand)
-            known = self._known.get(key)
-            if known is not None:
-                found.start_from(known)
-            self._counts[key] = found
-            if len(self._counts) > MAX_COUNTS:
-                self._counts.popitem(last=False)
-        self._counts.move_to_end(key)
-        return found
+        return self.known_counts.find(demand.key(), partial(self.count_once, demand))
 
     def count_once(self, demand: Demand, within: range | None = None) -> Counts:
         """Return new counts, only of the leaves *within*."""
@@ -406,10 +387,6 @@ class Tree:
     def _of_hosts(self, _demand: Demand) -> tuple[Counts | None, list[int] | None]:
         """Return the counts of the hosts that leaves are in, and the host of each leaf."""
         return None, None
-
-    def forget(self) -> None:
-        """Forget all counts, so that the next ones are made from nothing."""
-        self._counts.clear()
 
     def _path(self, node: ClusterNode) -> Path | None:
         """Return the path of a node; None, and noted why, if it takes no part (cluster.md §4.1)."""

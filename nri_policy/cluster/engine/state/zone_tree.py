@@ -129,7 +129,7 @@ class ZoneTree(Tree):
             if new_parts is not None:
                 self._parts[leaf] = new_parts
             if new_parts != old_parts:
-                self.forget()  # counts have them as limits
+                self.known_counts.clear()  # counts have them as limits
         for leaf, (_, zone) in zip(
             self.shape.zones_from(first), sorted(before.items()), strict=True
         ):
