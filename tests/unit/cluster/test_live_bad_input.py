@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from nri_policy.cluster.groups.unbound_pods import NOT_BOUND, UNBOUND_SECONDS
 from nri_policy.cluster.groups.writes import OpenGate, WriteStatus
 from tests.support.placement_world import Object, Play
 from tests.unit.cluster.written import HOSTNAME
@@ -454,3 +455,21 @@ def test_a_placed_group_keeps_what_it_has_while_its_request_contradicts_itself()
     status = play.world.group("g").status
     assert (status.state, status.assignments) == ("Degraded", before)
     assert CONTRADICTION in status.message
+
+
+def test_a_pod_that_is_not_bound_waits_while_the_request_of_its_group_contradicts_itself() -> None:
+    play = Play()
+    named(play, "g", {"a": "2", "b": "2"}, **{"pod-set": "main"})
+    play.rest(schedule=False)
+    before = play.world.group("g").status.assignments
+    contradict(play, "g")
+    item = play.world.objects["pods"]["a"]
+    condition = {"type": "PodScheduled", "status": "False", "reason": "Unschedulable"}
+    item["spec"]["schedulingGates"] = None
+    play.world.put("pods", item | {"status": {"conditions": [condition | {"message": "no"}]}})
+    play.rest(schedule=False)
+    play.now += UNBOUND_SECONDS
+    play.rest(schedule=False)
+    status = play.world.group("g").status
+    assert (status.assignments, status.conditions[0].type) == (before, NOT_BOUND)
+    assert not play.controller.errors

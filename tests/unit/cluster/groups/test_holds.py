@@ -9,6 +9,7 @@ from msgspec.structs import replace
 
 from nri_policy.cluster.groups.queue import MAX_PAUSE, PAUSE
 from nri_policy.cluster.groups.record import QueuePlace, rank_of
+from nri_policy.cluster.objects.node import read_node
 from nri_policy.cluster.objects.pod import read_pod
 from nri_policy.cluster.requests.group import PlacementGroup, read_group
 from tests.unit.cluster import written as objects
@@ -301,6 +302,17 @@ def test_more_pods_that_fit_are_progress() -> None:
     racks.step(TIMEOUT + HOLD_TIMEOUT)
     racks.step(TIMEOUT + 2 * HOLD_TIMEOUT - 1)
     assert racks.reserved("gang") == ("h0", "h1")
+
+
+def test_a_larger_host_where_more_pods_fit_is_progress() -> None:
+    racks = held()
+    racks.cluster.set_node(read_node(objects.node("h3", RACK="r1", cpu=5), ""))
+    racks.waiting.see_cluster()
+    end = TIMEOUT + HOLD_TIMEOUT
+    racks.step(end)
+    assert racks.reserved("gang") == ("h2", "h3"), "one more pod fits than before"
+    racks.step(end + HOLD_TIMEOUT)
+    assert racks.reserved("gang") == ()
 
 
 def test_its_pauses_double_up_to_half_a_day_and_its_place_in_the_queue_stays() -> None:

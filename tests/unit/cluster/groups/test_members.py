@@ -11,10 +11,14 @@ from nri_policy.cluster.groups.members import Members
 from nri_policy.cluster.groups.record import IDLE, NO_FAILURE
 from nri_policy.cluster.groups.ungating import Ungating
 from nri_policy.cluster.groups.writes import DeletePod, OpenGate
-from nri_policy.cluster.objects.pod import Pod, PodSpec
-from nri_policy.cluster.workloads.membership import PodGroup
+from nri_policy.cluster.objects.metadata import OwnerReference
+from nri_policy.cluster.objects.pod import Pod, PodSpec, Template
+from nri_policy.cluster.requests.group import PodSet
+from nri_policy.cluster.workloads.membership import Job, PodGroup
+from nri_policy.cluster.workloads.replica_kinds import ReplicaOwner
 from nri_policy.foundation.clock import Clock
 
+WORKER = Template(spec=PodSpec())
 GANG = PodGroup("default", "g", least=2, uid="u")
 
 A = ("default", "a")
@@ -39,6 +43,32 @@ def test_pods_that_went_are_not_taken_in_again_with_their_pod_group() -> None:
     members.set_pod(pod("b"))
     members.remove_pod(("default", "a"))
     assert members.set_pod_group(GANG) == [pod("b")]
+
+
+def test_objects_that_come_again_unchanged_are_no_news_for_pods() -> None:
+    members = Members(Clock(now=lambda: 0.0))
+    members.set_pod(pod("a"))
+    owner, workers = ReplicaOwner("RayCluster", "default", "r", {"head": 1}), PodSet("w", 1, WORKER)
+    assert members.set_pod_group(GANG)
+    assert not members.set_pod_group(GANG)
+    ray = OwnerReference(kind=owner.kind, name="r", uid="u", api_version="ray.io/v1")
+    members.set_pod(replace(pod("b"), pod_group="", owners=(replace(ray, controller=True),)))
+    assert members.set_owner(owner)
+    assert not members.set_owner(owner)
+    for _ in range(2):
+        assert not members.set_led(("default", "lws"), workers)
+    assert [*members.leader_worker_sets()] == [("default", "lws")]
+
+
+def test_a_job_that_is_a_group_of_its_own_counts_in_its_jobset_until_it_went() -> None:
+    members = Members(Clock(now=lambda: 0.0))
+    keys = [("default", f"j-{number}") for number in range(2)]
+    for namespace, name in keys:
+        members.set_job(Job(namespace, name, 1, jobset="s", exclusive=True, uid=name))
+    for key in keys:
+        assert members.remove_job(key)
+    assert not members._exclusive_jobs
+    assert members.remove_job(keys[0]) is None
 
 
 def opening(of: Pod) -> OpenGate:
