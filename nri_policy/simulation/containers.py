@@ -162,8 +162,14 @@ class SimulatedContainer:
             files = dict(self.in_force.unified)
             for name, text in effective.unified.items():
                 files[name] = read_back(name, files.get(name, ""), text)
+            cpu = effective.cpu  # runc writes no empty cpuset
+            cpus, mems = cpu.cpus or self.in_force.cpu.cpus, cpu.mems or self.in_force.cpu.mems
             self.in_force.CopyFrom(effective)
             self.in_force.unified.update(files)
+            if cpus:
+                self.in_force.cpu.cpus = cpus
+            if mems:
+                self.in_force.cpu.mems = mems
         self.message.linux.resources.CopyFrom(effective)
         if asked.ListFields():
             changed = self.effective != before

@@ -506,6 +506,19 @@ async def test_a_resize_is_the_request_overlaid_with_the_plugins_values(start: S
     assert running.manifest.container("c0").resources.limits["cpu"] == 3000
 
 
+async def test_an_update_without_cpus_leaves_those_that_another_program_has_written(
+    start: Start,
+) -> None:
+    """runc writes no empty cpuset; the kernel would refuse it."""
+    async with start() as runtime:
+        await runtime.start_pod(pod("pod0"))
+        container = runtime.container("pod0/c0")
+        container.write_cpus(CPUSet.parse("2"), cause="another program")
+        await runtime.update_container(container, cpu(shares=7))
+        assert (container.cpus, container.shares) == (CPUSet.parse("2"), 7)
+        assert not container.message.linux.resources.cpu.cpus
+
+
 async def test_what_a_request_leaves_at_zero_stays_and_is_shown_as_zero(start: Start) -> None:
     async with start() as runtime, ScriptedPlugin(runtime.socket_path) as plugin:
         await runtime.synchronized()
