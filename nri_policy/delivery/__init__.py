@@ -28,5 +28,6 @@ object in layers, each of which uses only those before it:
 
 Its parts: `desired` is what the engine has decided, `pod_quota_records` has the records of pods,
 `partition_records` which container is a kernel partition, and `overlap_times` when all cpusets are
-looked at. `cpuset_checks` compares what cgroups have with what is due.
+looked at. `cpuset_checks` compares what cgroups have with what is due. `survey` reads cgroups for
+requests about all containers.
 """

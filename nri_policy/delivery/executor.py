@@ -35,8 +35,9 @@ from nri_policy.delivery.desired import Desired
 from nri_policy.delivery.host_cgroups import HostCgroups
 from nri_policy.delivery.inputs import Action, Input
 from nri_policy.delivery.messages import RETRY_INFORM, Link, Messages
-from nri_policy.delivery.record import Phase, cpuset_of
+from nri_policy.delivery.record import Phase
 from nri_policy.delivery.reporter import Observers, Reporter
+from nri_policy.delivery.survey import Survey
 from nri_policy.engine.grant import Changes
 from nri_policy.foundation.clock import SYSTEM_CLOCK, Clock
 from nri_policy.foundation.cpuset import EMPTY, CPUSet
@@ -103,6 +104,7 @@ class Executor:
         self._changed = asyncio.Event()  # set when something is due before `_wake_at`
         self._wake_at = math.inf  # when the loop looks at its plan again
         self.messages = Messages(self.state, self.apply, self.clock)
+        self.survey = Survey(self.state, cgroups, self.apply, self._survey)
 
     def apply(self, event: Input) -> None:
         """Pass an input to the state, and report its events."""
@@ -422,67 +424,7 @@ class Executor:
         if astray := [each for each in container_ids if each not in leaving]:
             await self.look(*astray)
 
-    async def observe(
-        self, paths: Mapping[str, str], *, living: bool = False
-    ) -> Mapping[str, Resources] | None:
-        """Return what the kernel says of containers, by id; *paths* are the runtime's names.
-
-        Nothing of those that are not here, or, if only the *living* are asked about, that have no
-        process. None on timeout: a late result is stored for containers without newer data, and
-        one in the wrong place is sent its change again.
-        """
-        cgroups = self._cgroups
-        if cgroups is None or not paths:
-            return {}
-
-        def read() -> dict[str, Resources]:
-            seen = (
-                (each, cgroups.resources(path))
-                for each, path in paths.items()
-                if not living or cgroups.processes(path)
-            )
-            return {each: found for each, found in seen if found is not None}
-
-        reading = await self._read(read, paths)
-        if reading.done():
-            return reading.result()
-        reading.add_done_callback(partial(self._observed_late, paths))
-        return None
-
-    def _observed_late(
-        self, container_ids: Iterable[str], reading: asyncio.Task[dict[str, Resources]]
-    ) -> None:
-        if reading.cancelled() or reading.exception() is not None:
-            return
-        found, state = reading.result(), self.state
-        for each in container_ids:
-            if each in state.in_flight or each in state.pending:
-                continue
-            known, due = state.records.get(each), state.desired.placement(each)
-            if known is None or known.observed is not None:
-                continue
-            if each in found:
-                self.apply(inputs.Observed(container_id=each, cpuset=cpuset_of(found[each])))
-            has = state.records[each].observed
-            if due is not None and (due.cpus or due.mems) and not (has and has.has(due)):
-                self.decide({each: due})  # the list, which was believed, may be wrong
-
-    async def living(self, paths: Mapping[str, str]) -> Collection[str]:
-        """Return the ids of containers with a process, or none after a timeout.
-
-        *paths* are the runtime's names of cgroups.
-        """
-        cgroups = self._cgroups
-        if cgroups is None or not paths:
-            return ()
-
-        def read() -> list[str]:
-            return [each for each, path in paths.items() if cgroups.processes(path)]
-
-        reading = await self._read(read, paths)
-        return reading.result() if reading.done() else ()
-
-    async def _read(self, read: Callable[[], _T], paths: Sized) -> asyncio.Task[_T]:
+    async def _survey(self, read: Callable[[], _T], paths: Sized) -> asyncio.Task[_T]:
         """Read *paths* in a thread; return the task, which goes on if it takes too long."""
         reading = self._begin(asyncio.to_thread(read))
         if not await self.clock.done_within(MAX_SURVEY, reading):

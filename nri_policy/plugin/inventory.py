@@ -54,7 +54,7 @@ class Inventory:
         its cgroup can be seen.
         """
         silent = {pod.id: pod.linux.cgroups_path for pod in pods if not pod.pid}
-        return silent.keys() - await self._executor.living(silent)
+        return silent.keys() - await self._executor.survey.living(silent)
 
     async def read(
         self, pods: Iterable[nri_pb2.PodSandbox], listed: Sequence[nri_pb2.Container]
@@ -63,7 +63,9 @@ class Inventory:
         by_id = {pod.id: pod for pod in pods}
         held = self._held()
         earlier = held.keys() - self._node.view.placed.keys()
-        seen = await self._executor.observe({each.id: each.linux.cgroups_path for each in listed})
+        seen = await self._executor.survey.observe(
+            {each.id: each.linux.cgroups_path for each in listed}
+        )
         found = seen or {}
         self._unseen = [each.id for each in listed if each.id not in found]
         self._inherited = () if seen is None else [each for each in self._unseen if each in earlier]
@@ -122,7 +124,7 @@ class Inventory:
             if there.isdisjoint((each, stored.full_name))
         }
         paths = {each: container.cgroup for each, container in earlier.items()}
-        found = await self._executor.observe(paths, living=True) or {}
+        found = await self._executor.survey.observe(paths, living=True) or {}
         asked += [(earlier[each], seen.cpus, seen.mems) for each, seen in found.items()]
         return tuple(
             replace(each, resources=replace(each.resources, cpus=cpus, mems=mems))
@@ -141,7 +143,7 @@ class Inventory:
         """Read the cgroups of these containers, and pass the result to the machine."""
         placed = self._node.view.placed
         paths = {each: placed[each].container.cgroup for each in container_ids if each in placed}
-        found = await self._executor.observe(paths) or {}
+        found = await self._executor.survey.observe(paths) or {}
         for each in paths:
             cpuset = cpuset_of(found[each]) if each in found else None
             self._executor.apply(Observed(container_id=each, cpuset=cpuset))

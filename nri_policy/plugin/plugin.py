@@ -345,7 +345,7 @@ class PolicyPlugin:
         gone = container.state == nri_pb2.CONTAINER_STOPPED
         if not gone and has_cgroup and not container.pid:
             paths = {pod.id: pod.linux.cgroups_path, container.id: container.linux.cgroups_path}
-            living = await self._executor.living(paths)
+            living = await self._executor.survey.living(paths)
             gone = pod.id in living and container.id not in living
         if gone:
             log.info("event-of-ended", extra={"container": container.id})

@@ -148,7 +148,7 @@ class Resizes:
         """Look at containers whose resize may come into force late."""
         placed, ids = self._node.view.placed, self._state.resizes
         paths = {each: placed[each].container.cgroup for each in ids if each in placed}
-        await self.see(await self._executor.observe(paths) or {})
+        await self.see(await self._executor.survey.observe(paths) or {})
 
     async def see(self, found: Mapping[str, Resources]) -> None:
         """Take in what cgroups have whose resize may come into force late."""
