@@ -310,9 +310,16 @@ class DeliveryState(Observations):
 
     def _action_ended(self, event: inputs.ActionEnded) -> None:
         """Have an action be done again later, if there is more to do."""
+        unplanned = self.due[event.action] == math.inf  # no input since it began has it done again
         match event.action:
-            case Action.WRITE | Action.READ | Action.PERSIST:
-                self._retry_files(event.action)
+            case Action.WRITE if unplanned and self.by_file:  # some have still to leave
+                self._write_delay = min(2 * self._write_delay, LAST_SETTLE)
+                self.due[Action.WRITE] = self.now + self._write_delay
+            case Action.READ if unplanned and self._is_polled():
+                self.due[Action.READ] = self.now + self._read_delay
+                self._read_delay = min(2 * self._read_delay, LAST_LOOK)
+            case Action.PERSIST:
+                self.hasten(Action.PERSIST, self.now + RETRY_SCOPE)
             case Action.SEND:
                 self._resized = None
                 self._send_since = self.now if self.pending else math.inf
@@ -327,19 +334,8 @@ class DeliveryState(Observations):
                 self._overlap_times.ended(event.pause)
             case Action.PARTITIONS:
                 self.hasten(Action.PARTITIONS, self.now + event.pause)
-
-    def _retry_files(self, action: Action) -> None:
-        """Schedule the next run, unless an input has already done so."""
-        if action is Action.PERSIST:
-            self.hasten(action, self.now + RETRY_SCOPE)
-        elif self.due[action] < math.inf:
-            return
-        elif action is Action.READ and self._is_polled():
-            self.due[action] = self.now + self._read_delay
-            self._read_delay = min(2 * self._read_delay, LAST_LOOK)
-        elif action is Action.WRITE and self.by_file:  # some have still to leave
-            self._write_delay = min(2 * self._write_delay, LAST_SETTLE)
-            self.due[action] = self.now + self._write_delay
+            case _:
+                pass
 
     def _is_polled(self) -> bool:
         """Whether anything is in flight that can come into force without another request."""

@@ -152,7 +152,8 @@ class Executor:
         self._changed.set()
 
     async def _do(self, action: Action, link: Link) -> None:
-        self.apply(inputs.ActionBegan(action))
+        # it makes nothing due, so the loop need not look again
+        self.state.apply(inputs.ActionBegan(action), self.clock.now())
         try:
             pause = await self._act(action, link)
         except Exception:
