@@ -347,14 +347,10 @@ class Executor:
     async def look_before(self, container_id: str, *, starts: bool = True) -> None:
         """Check before an answer if a change may be lost, or if one *starts* on exclusive CPUs."""
         placed = self._node.view.placed.get(container_id)
-        if placed is None or self._cgroups is None:
-            return
-        takes = starts and self._takes(placed)
-        also = [container_id] if self.state.needs_look(container_id, takes=takes) else []
-        starting = self.state.phase(container_id) is Phase.STARTING
-        undone = takes and starting and self._can_be_undone(self._cgroups, placed)
-        if undone or also:
-            await self._look_in_time(placed, also, undone=undone)
+        if placed is not None:
+            takes = starts and self._takes(placed)
+            starting = self.state.phase(container_id) is Phase.STARTING
+            await self._look_if_needed(placed, takes=takes, undone=takes and starting)
 
     async def look_before_resize(self, container_id: str) -> None:
         """Check before the answer if others are on exclusive CPUs of a resized container.
@@ -362,21 +358,26 @@ class Executor:
         They are back on them, or about to leave: by the answer to a resize of their own.
         """
         placed = self._node.view.placed.get(container_id)
-        if placed is None or self._cgroups is None or not self._takes(placed):
-            return
-        also = [container_id] if self.state.needs_look(container_id, takes=True) else []
-        undone = self._can_be_undone(self._cgroups, placed)
-        if undone or also:
-            await self._look_in_time(placed, also, undone=undone)
+        if placed is not None and self._takes(placed):
+            await self._look_if_needed(placed, takes=True, undone=True)
 
     def _takes(self, placed: Placed) -> bool:
         """Whether a container has exclusive CPUs, and no partition keeps others off them."""
         own, partitions = placed.grant.own, self.state.kernel_partitions
         return bool(own) and not partitions.keeps(placed.container.id, own)
 
-    def _can_be_undone(self, cgroups: HostCgroups, placed: Placed) -> bool:
-        """Whether systemd may have undone what was written for a container (nri.md §3.7a 7)."""
-        return bool(self.state.volatile) and cgroups.kept_by_systemd(placed.container.cgroup)
+    async def _look_if_needed(self, placed: Placed, *, takes: bool, undone: bool) -> None:
+        """Look at the cgroup of one that may lack its change, or *takes* CPUs that are in doubt.
+
+        *undone*: and at those that systemd may have undone (nri.md §3.7a 7).
+        """
+        cgroups, container = self._cgroups, placed.container
+        if cgroups is None:
+            return
+        also = [container.id] if self.state.needs_look(container.id, takes=takes) else []
+        undone = undone and bool(self.state.volatile) and cgroups.kept_by_systemd(container.cgroup)
+        if undone or also:
+            await self._look_in_time(placed, also, undone=undone)
 
     async def _look_in_time(self, placed: Placed, also: Iterable[str], *, undone: bool) -> None:
         """Look at the cgroups of *also*, and at those that systemd has *undone*."""
