@@ -22,7 +22,6 @@ from nri_policy.delivery.desired import Desired
 from nri_policy.delivery.inputs import Action, Input, Report
 from nri_policy.delivery.observations import Observations
 from nri_policy.delivery.record import LIVING, Cpuset, Delivery, InFlight, Phase
-from nri_policy.delivery.record_table import NEW
 from nri_policy.engine.grant import Changes, Placement
 
 LAST_SETTLE = 2.0  # seconds between tries, at most, while another container has to leave first
@@ -218,8 +217,8 @@ class DeliveryState(Observations):
 
     def _listed(self, event: inputs.Listed) -> None:
         assert event.observed.keys() <= event.recorded.keys(), "only listed containers are read"
-        for each in [*self.records]:
-            known = self.records[each]
+        for each in dict.fromkeys([*self.records, *event.recorded]):
+            known = self.known(each)
             self.put(
                 each,
                 replace(
@@ -229,10 +228,6 @@ class DeliveryState(Observations):
                     persistent=known.persistent or each not in event.observed,
                 ),
             )
-        for each, recorded in event.recorded.items():
-            if each not in self.records:
-                new = replace(NEW, recorded=recorded)
-                self.put(each, new.seen(event.observed.get(each)))
 
     def _registered(self, event: inputs.Registered) -> None:
         # The list has no disk limits: their changes stay pending.
