@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -11,7 +11,7 @@ from rich.text import Text
 
 from nri_policy.cli.daemon_option import daemon_client, socket_option
 from nri_policy.cli.failure import Failure
-from nri_policy.cli.node.holdings import HEADINGS, cells, short
+from nri_policy.cli.node.holdings import DISPENSABLE, HEADINGS, cells, short
 from nri_policy.cli.node.name_completion import complete
 from nri_policy.cli.node.pinning import left_alone
 from nri_policy.cli.options import form_option
@@ -94,7 +94,7 @@ def _show(
             if each.error
         ]
         notes = [Text(f"\nnote: {note}")] if note else []
-        print_drawing(_table(placed, marks), *problems, *notes)
+        print_drawing(_table(placed, marks), *_causes(placed), *problems, *notes)
     else:
         print_document(containers, form)
 
@@ -123,8 +123,7 @@ def _table(containers: Containers, marks: Mapping[str, Mark]) -> Columns | Text:
         *(["partition"] if partitions else []),
         *(["classes"] if in_classes else []),
         "state",
-        "last changed because",
-        dispensable=("class", "mems", "pool", "last changed because", "amount"),
+        dispensable=DISPENSABLE,
     )
     for name, each in containers.items():
         table.add_row(
@@ -133,6 +132,15 @@ def _table(containers: Containers, marks: Mapping[str, Mark]) -> Columns | Text:
             *([_partition(each)] if partitions else []),
             *([Text(str(each.classes or ""))] if in_classes else []),
             Text(each.state),
-            Text("; ".join(map(short, each.updated_by or ()))),
         )
     return table
+
+
+def _causes(containers: Containers) -> Iterator[Text]:
+    """Yield what changed containers last, with all that it changed: many share CPUs."""
+    changed: dict[str, list[str]] = {}
+    for name, each in containers.items():
+        for cause in each.updated_by or ():
+            changed.setdefault(cause, []).append(short(name))
+    for cause, names in changed.items():
+        yield Text(f"last changed because {short(cause)}: {', '.join(names)}")

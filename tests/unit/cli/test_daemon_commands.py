@@ -808,6 +808,18 @@ def test_the_socket_can_come_from_the_environment(tmp_path: Path) -> None:
     beside_a_daemon(tmp_path, check, pod("own", "2"))
 
 
+def test_what_changed_containers_last_is_below_the_table_once_for_all_that_it_changed(
+    tmp_path: Path,
+) -> None:
+    def check(control: Path) -> None:
+        table = lines(run(control, "containers"))
+        assert "last changed because own/main was placed: some/main, more/main" in table
+        assert [line.split()[-1] for line in table[:4]] == ["state", *["running"] * 3]
+
+    some, more = (pod(name, "500m", shared=True) for name in ("some", "more"))
+    beside_a_daemon(tmp_path, check, some, more, pod("own", "12"))
+
+
 def test_containers_can_be_sorted_and_limited_to_a_namespace(tmp_path: Path) -> None:
     def check(control: Path) -> None:
         def names(*options: str) -> list[str]:
