@@ -103,13 +103,15 @@ def recall_rooms(
     pods: Iterable[Pod],
     containers: Sequence[Candidate],
     stored: Mapping[str, StoredGrant],
-) -> list[Candidate]:
+) -> tuple[list[Candidate], dict[str, str]]:
     """Return the rooms that running *pods* had by what is *stored*, or should have got.
 
     The latter if all *containers* that would be its tenants are new to us: then the pod's room is
-    where they run, if that can be, or is cut for them now.
+    where they run, if that can be, or is cut for them now. Also return, by container id, why a pod
+    cannot have a room.
     """
-    found, ids = [], {pool.name: pool.id for pool in state.layout.tree.pools}
+    found, no_room = list[Candidate](), dict[str, str]()
+    ids = {pool.name: pool.id for pool in state.layout.tree.pools}
     tenants: dict[str, list[Candidate]] = {}
     for each in containers:
         if each.request.sort is Sort.NORMAL:
@@ -124,11 +126,13 @@ def recall_rooms(
             oldest = min(each.container.created for each in own)
             room = stand_in(pod, created=oldest)
             request, why_not = state.layout.requests.read(room)
-            if not why_not:
-                cpus = CPUSet.union(each.cpus for each in own)
-                mems = CPUSet.union(each.mems for each in own)
-                found.append(Candidate(container=room, request=request, cpus=cpus, mems=mems))
-    return found
+            if why_not:
+                no_room |= {each.container.id: why_not[0] for each in own}
+                continue
+            cpus = CPUSet.union(each.cpus for each in own)
+            mems = CPUSet.union(each.mems for each in own)
+            found.append(Candidate(container=room, request=request, cpus=cpus, mems=mems))
+    return found, no_room
 
 
 def _recall(layout: Layout, pod: Pod, known: StoredGrant, ids: Mapping[str, int]) -> Candidate:

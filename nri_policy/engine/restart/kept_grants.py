@@ -26,6 +26,8 @@ class Restored(Struct):
     flagged: list[str] = field(default_factory=list)  # what is wrong with one that stays
     short: list[str] = field(default_factory=list)  # texts on memory booked beyond the nodes'
     notes: list[str] = field(default_factory=list)  # texts on containers that were placed again
+    # by pod id: why it has no room any more, in words without its name
+    roomless: dict[str, str] = field(default_factory=dict)
 
 
 def keep_all(

@@ -28,6 +28,7 @@ from nri_policy.engine.state.layout import Layout
 from nri_policy.engine.state.quota import quota_of
 from nri_policy.engine.state.state import State
 from nri_policy.engine.updates.announcement import announce_all
+from nri_policy.foundation.wording import counted
 from nri_policy.manifests.quality_of_service import QoS
 from nri_policy.pools.capacity import CapacityError
 from nri_policy.workload.pod import parse_cpus
@@ -127,6 +128,9 @@ def restore(
     if tenants:
         orphans = [each for each in tenants if each.container.pod.id not in state.rooms]
         _restore(state, [*map(evict, orphans)], result, forced=forced, strict=strict)
+        for each in orphans:
+            if not strict:
+                add_notes(state, each.container.id, result.roomless[each.container.pod.id])
         staying = (each for each in tenants if each.container.pod.id in state.rooms)
         restore_tenants(state, sorted(staying, key=_order), result, strict=strict)
     make_room(state, "other containers keep the last CPUs there")
@@ -198,6 +202,8 @@ def _restore(
                 result.refused.append(f"{name}: {refusal}")
             elif candidate.container.stands_for_pod:
                 result.flagged.append(f"{name}: {refusal}; its containers have no room any more")
+                cpus = counted(candidate.request.exclusive, "CPU")
+                result.roomless[candidate.container.id] = f"its pod's room of {cpus}: {refusal}"
             else:
                 homeless.append((candidate, refusal))
     for candidate, why in homeless:

@@ -81,13 +81,13 @@ def synchronize(state: State, event: Synchronized, earlier: CPUSet | None) -> De
             candidate = with_stored_grant(candidate, stored, pools, there=there)
             deadlines[container.id] = stored.deadline
         candidates.append(candidate)
-    candidates += recall_rooms(state, pods.values(), candidates, event.held)
+    rooms, no_room = recall_rooms(state, pods.values(), candidates, event.held)
     state.end_resizes()  # the list has the new amounts of resized containers
     settle_all(state)
     cause = takeover_cause(left, came, first=earlier is not None)
-    decision = place_and_announce(state, candidates, warnings, cause)
+    decision = place_and_announce(state, [*candidates, *rooms], warnings, cause)
     decision = with_limits(state, _mark_told(decision, told), cause)
-    for container_id, note in unread.items():
+    for container_id, note in (unread | no_room).items():
         add_notes(state, container_id, note)
     for container_id, deadline in state.cold.items():
         running = state.placed[container_id].container.state is ContainerState.RUNNING

@@ -472,6 +472,31 @@ def test_a_restart_finds_room_and_slices_by_the_store_or_by_the_cpusets(forget: 
     assert new.engine.state.memory.bookings.keys() == {whole.id}
 
 
+def notes_of(driver: EngineDriver, container: Container) -> tuple[str, ...]:
+    return driver.engine.state.placed[container.id].explanation.notes
+
+
+def test_explain_says_that_a_room_was_refused_when_the_runtime_listed_its_containers() -> None:
+    whole, fraction = rooms.pod(8000, name="whole"), rooms.pod(2500, name="fraction")
+    driver = EngineDriver()
+    other = nodes.container(9000)
+    main, log = rooms.tenant(whole, "main", 1000), rooms.tenant(whole, "log", 500)
+    part = rooms.tenant(fraction, "main", 1000)
+    everywhere = CPUSet(range(16))
+    running = [nodes.running(each, everywhere, CPUSet(range(4))) for each in (main, log, part)]
+    driver.create(other)
+    held = {other.id: view_of(driver.engine).to_store(other.id)}
+    present = (*listed(driver, other), *running)
+    driver.handle(Synchronized(containers=present, held=held))
+    bookkeeping.check(driver.engine, driver.runtime)
+    assert not driver.engine.state.rooms
+    refused = "its pod's room of 8 CPUs: no pool has room for 8 exclusive CPUs: root comes closest"
+    for each in (main, log):
+        assert any(note.startswith(refused) for note in notes_of(driver, each))
+    gets_none = "its pod gets no room: the pod asks for 2500m CPU, and a room is whole CPUs"
+    assert gets_none in notes_of(driver, part)
+
+
 def test_a_room_without_containers_outlives_a_restart_while_its_pod_exists() -> None:
     whole = rooms.pod(4000)
     driver, main, *others = started(whole)
