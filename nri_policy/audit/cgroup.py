@@ -45,7 +45,7 @@ from nri_policy.delivery.cgroup_tree import FolderTree
 from nri_policy.delivery.cpuset_files import Change, Confined, CpusetFiles
 from nri_policy.delivery.host_cgroups import HostCgroups, Limited
 from nri_policy.delivery.partition_files import PARTITION, Settled
-from nri_policy.engine.state.partitions import Partition
+from nri_policy.engine.state.partition_rules import Partition
 from nri_policy.engine.state.quota import NO_QUOTA
 from nri_policy.foundation.cpuset import CPUSet
 from nri_policy.hardware.notes import Notes

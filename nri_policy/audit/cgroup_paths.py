@@ -8,7 +8,7 @@ from msgspec.structs import replace
 
 from nri_policy.delivery.cgroup_tree import CgroupTree
 from nri_policy.delivery.partition_files import Settled, settle
-from nri_policy.engine.state.partitions import Partition
+from nri_policy.engine.state.partition_rules import Partition
 from nri_policy.foundation.cpuset import CPUSet
 from nri_policy.systemd.scopes import scope_of
 

@@ -21,7 +21,7 @@ from msgspec import Struct, field
 
 from nri_policy.audit.first_process import FirstProcess
 from nri_policy.classes import Scheduling, parse_limits
-from nri_policy.engine.state.partitions import Partition
+from nri_policy.engine.state.partition_rules import Partition
 from nri_policy.foundation.cpuset import CPUSet
 from nri_policy.node import Company
 from nri_policy.workload.annotation_values import ROOT_GROUP

@@ -28,10 +28,10 @@ from nri_policy.audit.node_source import NodeSource
 from nri_policy.audit.result import Drift
 from nri_policy.control.decision_log import DecisionLog
 from nri_policy.control.listener import ProgramReplacedError, listening
-from nri_policy.daemon.dra import ClaimDriver, no_cpu_manager
+from nri_policy.daemon.claim_driver import ClaimDriver, no_cpu_manager
+from nri_policy.daemon.node_readiness import NodeReadiness
 from nri_policy.daemon.paths import KUBELET_DIR
 from nri_policy.daemon.pod_explanations import PodExplanations
-from nri_policy.daemon.readiness import NodeReadiness
 from nri_policy.daemon.reload import Reloads
 from nri_policy.daemon.rivals import Rivals
 from nri_policy.daemon.status import Status
@@ -64,7 +64,7 @@ from nri_policy.plugin.daemon_events import DaemonEvents
 from nri_policy.plugin.decisions import log_decision
 from nri_policy.plugin.exposure import Exposure
 from nri_policy.plugin.findings import Findings
-from nri_policy.plugin.plugin import PolicyPlugin
+from nri_policy.plugin.policy_plugin import PolicyPlugin
 from nri_policy.plugin.runtime_link import RuntimeLink
 from nri_policy.plugin.sources import Sources
 from nri_policy.settings import OnExit, ReloadResult, Settings

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 
 from nri_policy.engine.grant import Placement
-from nri_policy.engine.state.partitions import Partition
+from nri_policy.engine.state.partition_rules import Partition
 from nri_policy.foundation.cpuset import EMPTY, CPUSet
 from nri_policy.node import Node
 from nri_policy.workload.request import Sort

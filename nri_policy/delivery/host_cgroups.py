@@ -9,7 +9,7 @@ from msgspec import Struct
 
 from nri_policy.delivery.cpuset_files import Change, Confined
 from nri_policy.delivery.partition_files import Settled
-from nri_policy.engine.state.partitions import Partition
+from nri_policy.engine.state.partition_rules import Partition
 from nri_policy.foundation.cpuset import CPUSet
 from nri_policy.workload.pod import Resources
 

@@ -16,7 +16,7 @@ from nri_policy.delivery.cpuset_checks import CpusetCheck
 from nri_policy.delivery.partition_files import PartitionOutcome
 from nri_policy.delivery.record import Cpuset, Phase
 from nri_policy.engine.grant import Changes, Placement
-from nri_policy.engine.state.partitions import Partition
+from nri_policy.engine.state.partition_rules import Partition
 from nri_policy.foundation.cpuset import EMPTY, CPUSet
 from nri_policy.workload.pod import Resources
 

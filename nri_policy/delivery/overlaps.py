@@ -23,7 +23,7 @@ from msgspec import Struct
 from nri_policy.delivery.executor import Executor
 from nri_policy.delivery.host_cgroups import HostCgroups
 from nri_policy.delivery.inputs import Action, CpusetsTouched
-from nri_policy.engine.state.partitions import asks_for_partition
+from nri_policy.engine.state.partition_rules import asks_for_partition
 from nri_policy.foundation.cpuset import EMPTY, CPUSet
 from nri_policy.foundation.inotify import Inotify
 from nri_policy.foundation.wording import problem_of

@@ -14,7 +14,7 @@ from collections.abc import Collection, Iterator, Mapping
 from msgspec import Struct
 
 from nri_policy.delivery.cgroup_tree import CgroupTree
-from nri_policy.engine.state.partitions import Partition
+from nri_policy.engine.state.partition_rules import Partition
 from nri_policy.foundation.cpuset import EMPTY, CPUSet
 from nri_policy.settings import ExclusivePartitions
 from nri_policy.workload.pod import parse_cpus

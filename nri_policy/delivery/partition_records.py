@@ -19,7 +19,7 @@ from nri_policy.delivery.inputs import (
 )
 from nri_policy.delivery.occupancy import Occupancy
 from nri_policy.delivery.record import NO_PARTITION, PartitionState
-from nri_policy.engine.state.partitions import Partition
+from nri_policy.engine.state.partition_rules import Partition
 from nri_policy.foundation.cpuset import EMPTY, CPUSet
 from nri_policy.settings import ExclusivePartitions
 

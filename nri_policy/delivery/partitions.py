@@ -15,7 +15,7 @@ from collections.abc import Collection, Iterable
 from nri_policy.delivery.executor import Executor
 from nri_policy.delivery.host_cgroups import HostCgroups
 from nri_policy.delivery.inputs import Action, CpusetsTouched, PartitionsSettled
-from nri_policy.engine.state.partitions import asks_for_partition
+from nri_policy.engine.state.partition_rules import asks_for_partition
 from nri_policy.foundation.cpuset import CPUSet
 from nri_policy.node import Node
 

@@ -26,7 +26,7 @@ Others import from these modules:
 | `placement.resource_claims` | cuts and releases the CPUs of resource claims |
 | `restart.listed_container` | merges a container in the runtime's list with what is known of it |
 | `state.layout` | what follows from the machine and the settings alone; made once, then only read |
-| `state.partitions` | which containers are to be kernel partitions |
+| `state.partition_rules` | which containers are to be kernel partitions |
 | `state.quota` | the CFS quota of containers with only exclusive CPUs |
 | `state.state` | the grants and bookings; for `node` alone |
 | `state.topology_hints` | scores pools by hints, and finds the bounds of strict ones |

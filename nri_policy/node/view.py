@@ -18,7 +18,7 @@ from nri_policy.engine.engine import Engine, Touched
 from nri_policy.engine.event import StoredGrant
 from nri_policy.engine.grant import Placement
 from nri_policy.engine.state.layout import Layout
-from nri_policy.engine.state.partitions import Partition, partition_of
+from nri_policy.engine.state.partition_rules import Partition, partition_of
 from nri_policy.engine.state.quota import NO_QUOTA
 from nri_policy.engine.state.state import Placed, Resizing
 from nri_policy.engine.updates.classification import updatable_limits

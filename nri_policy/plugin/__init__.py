@@ -12,8 +12,8 @@ Others import from these modules:
 | `exposure` | what containers are told of themselves: `/.nri-resource-policy/resources.sh` |
 | `findings` | deviations that a look at the cgroups showed, for logs, events and metrics |
 | `host_equipment` | what the host can do for classes, as the kernel and the OCI runtime say |
-| `plugin` | NRI requests to engine events, decisions to adjustments and updates |
 | `pods` | the sandboxes there are, and what counts for a whole pod |
+| `policy_plugin` | NRI requests to engine events, decisions to adjustments and updates |
 | `runtime_link` | calls of our own to the runtime, and registering again |
 | `sources` | what is asked beside the runtime |
 """

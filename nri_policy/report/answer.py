@@ -14,7 +14,7 @@ from nri_policy.engine.choice.placement_notes import lacks_cpus
 from nri_policy.engine.choice.shortage import describe_cpus
 from nri_policy.engine.explanation import Explanation
 from nri_policy.engine.state.layout import Layout
-from nri_policy.engine.state.partitions import Partition
+from nri_policy.engine.state.partition_rules import Partition
 from nri_policy.engine.state.topology_hints import per_place
 from nri_policy.foundation.cpuset import EMPTY, CPUSet
 from nri_policy.foundation.units import count_cpus, format_cpu, format_pages

@@ -14,5 +14,5 @@ Others import from these modules:
 | `rdt` | the schemata of RDT classes on a machine |
 | `server` | the tuner's process |
 
-`journal` has the original values, and `files` the kernel's files.
+`tuner_journal` has the original values, and `files` the kernel's files.
 """

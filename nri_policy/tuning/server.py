@@ -23,9 +23,9 @@ from nri_policy.foundation.wording import printable
 from nri_policy.tuning.decision import Attempts, ItemAction, ReadFailure, decide
 from nri_policy.tuning.files import Files, KernelFiles, boot_id
 from nri_policy.tuning.items import Desired, Item
-from nri_policy.tuning.journal import TunerJournal, read_entries
 from nri_policy.tuning.protocol import Reply, desired_of, parse_request, receive_line
 from nri_policy.tuning.tuner import Tuner
+from nri_policy.tuning.tuner_journal import TunerJournal, read_entries
 
 LOCK = "lock"
 _PATIENCE = 2.0  # seconds for a caller to send its line, and to take the answer

@@ -29,8 +29,8 @@ from nri_policy.tuning.decision import (
 from nri_policy.tuning.files import Files, describe_failure, is_refusal
 from nri_policy.tuning.irqbalance import join_numbers, split_numbers
 from nri_policy.tuning.items import Desired, Item, Kind, Wish, check, is_looser
-from nri_policy.tuning.journal import TunerJournal
 from nri_policy.tuning.protocol import Tunable, Writes
+from nri_policy.tuning.tuner_journal import TunerJournal
 
 LOOK = 60.0  # seconds between two looks at all items
 log = logging.getLogger(__name__)

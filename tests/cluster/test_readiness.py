@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from nri_policy.cluster.service.node_health import PERIOD, NodeHealth
-from nri_policy.daemon.readiness import NodeReadiness
+from nri_policy.daemon.node_readiness import NodeReadiness
 from nri_policy.foundation.clock import Clock
 from nri_policy.kube.client import Client
 from nri_policy.kube.connection import access

@@ -29,9 +29,9 @@ from nri_policy.tuning.files import KernelFiles
 from nri_policy.tuning.interrupts import DEFAULT, Owner, find_interrupt_wishes, item_of
 from nri_policy.tuning.irqbalance import join_numbers, split_numbers
 from nri_policy.tuning.items import Desired, Item, Kind, Wish, is_looser
-from nri_policy.tuning.journal import TunerJournal
 from nri_policy.tuning.protocol import Tunable
 from nri_policy.tuning.tuner import Tuner
+from nri_policy.tuning.tuner_journal import TunerJournal
 from nri_policy.workload.annotation_values import InterruptChoice
 from nri_policy.workload.annotations import Scope
 from tests.support.fake_cpus import CPU, FakeCPUs, two_kinds

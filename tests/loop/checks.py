@@ -23,7 +23,7 @@ from nri_policy.delivery.executor import MAX_WAIT
 from nri_policy.delivery.partition_files import ancestors
 from nri_policy.delivery.record import Phase
 from nri_policy.engine.grant import Placement
-from nri_policy.engine.state.partitions import Partition
+from nri_policy.engine.state.partition_rules import Partition
 from nri_policy.foundation.cpuset import EMPTY, CPUSet
 from nri_policy.node import NodeView
 from nri_policy.simulation.containers import RuntimeState, SimulatedContainer

@@ -27,7 +27,7 @@ from nri_policy.delivery.overlaps import Overlaps
 from nri_policy.delivery.partition_files import Settled
 from nri_policy.delivery.pod_quotas import PodQuotas
 from nri_policy.engine.grant import Changes
-from nri_policy.engine.state.partitions import Partition
+from nri_policy.engine.state.partition_rules import Partition
 from nri_policy.foundation.clock import Clock
 from nri_policy.foundation.cpuset import CPUSet
 from nri_policy.nri.errors import CallRefused
@@ -37,7 +37,7 @@ from nri_policy.plugin.components import PluginComponents
 from nri_policy.plugin.daemon_events import DaemonEvents
 from nri_policy.plugin.exposed_resources import ExposedResources
 from nri_policy.plugin.exposure import Exposure
-from nri_policy.plugin.plugin import PolicyPlugin
+from nri_policy.plugin.policy_plugin import PolicyPlugin
 from nri_policy.plugin.sources import Sources
 from nri_policy.proto import nri_pb2
 from nri_policy.workload.pod import ContainerState, Resources

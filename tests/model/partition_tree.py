@@ -14,7 +14,7 @@ from operator import attrgetter
 from typing import Any
 
 from nri_policy.delivery.partition_files import EXCLUSIVE, PARTITION, ancestors
-from nri_policy.engine.state.partitions import Partition
+from nri_policy.engine.state.partition_rules import Partition
 from nri_policy.foundation.cpuset import EMPTY, CPUSet
 from nri_policy.simulation.cpusets import CPUS, EFFECTIVE, ROOT, CpusetTree, _Cgroup
 

@@ -19,7 +19,7 @@ from nri_policy.audit.cgroup_paths import folder_of, settle_partitions
 from nri_policy.delivery.cpuset_files import Change, Confined
 from nri_policy.delivery.inputs import Action
 from nri_policy.delivery.partition_files import Settled
-from nri_policy.engine.state.partitions import Partition
+from nri_policy.engine.state.partition_rules import Partition
 from nri_policy.foundation.cpuset import CPUSet
 from nri_policy.nri.release import Release
 from nri_policy.nri.versions import Runtime

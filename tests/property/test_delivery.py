@@ -18,7 +18,7 @@ from nri_policy.delivery.partition_files import PartitionOutcome
 from nri_policy.delivery.record import NO_PARTITION, Cpuset, Phase
 from nri_policy.delivery.record_table import NEW
 from nri_policy.engine.grant import Placement
-from nri_policy.engine.state.partitions import Partition
+from nri_policy.engine.state.partition_rules import Partition
 from nri_policy.foundation.cpuset import EMPTY, CPUSet
 from nri_policy.settings import ExclusivePartitions
 from nri_policy.workload.pod import Resources

@@ -16,10 +16,10 @@ from hypothesis import strategies as st
 from nri_policy.foundation.clock import Clock
 from nri_policy.hardware.resctrl import RESCTRL
 from nri_policy.tuning.files import KernelFiles
-from nri_policy.tuning.journal import FILE, TunerJournal
 from nri_policy.tuning.protocol import Reply
 from nri_policy.tuning.server import answer
 from nri_policy.tuning.tuner import Tuner
+from nri_policy.tuning.tuner_journal import FILE, TunerJournal
 from tests.support.fake_cpus import two_kinds
 from tests.support.fake_resctrl import FakeResctrl
 from tests.support.tunables import BOOT, make_host

@@ -9,8 +9,8 @@ from pathlib import Path
 from typing import Any
 
 from nri_policy.audit.cgroup import ContainerCgroups
+from nri_policy.daemon.claim_driver import no_cpu_manager
 from nri_policy.daemon.daemon import Daemon, Environment
-from nri_policy.daemon.dra import no_cpu_manager
 from nri_policy.daemon.tuner_link import Ask, no_tuner
 from nri_policy.foundation.clock import SYSTEM_CLOCK, Clock
 from nri_policy.foundation.cpuset import CPUSet

@@ -15,10 +15,10 @@ from nri_policy.foundation.cpuset import CPUSet
 from nri_policy.tuning.decision import ReadFailure
 from nri_policy.tuning.files import Files, KernelFiles
 from nri_policy.tuning.items import Desired, Item, Kind
-from nri_policy.tuning.journal import TunerJournal
 from nri_policy.tuning.protocol import Reply, TunerError
 from nri_policy.tuning.server import listening, reply_to, serve
 from nri_policy.tuning.tuner import Tuner
+from nri_policy.tuning.tuner_journal import TunerJournal
 from tests.support.daemon import Served, served
 
 BOOT = "0f3f1c0e-boot-1"

@@ -21,7 +21,7 @@ from nri_policy.engine.placement.room_shares import leave, settle
 from nri_policy.engine.pods.pod_amounts import settle_memory, share_memory
 from nri_policy.engine.pods.pod_level import learn_from_others, mistaken
 from nri_policy.engine.pods.pod_rooms import open_room
-from nri_policy.engine.state.partitions import check_partition
+from nri_policy.engine.state.partition_rules import check_partition
 from nri_policy.engine.state.state import Placed, Resizing, State
 from nri_policy.engine.updates.announcement import announce_all, announce_placed, announce_since
 from nri_policy.engine.updates.classification import (

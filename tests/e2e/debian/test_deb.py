@@ -22,7 +22,7 @@ from nri_policy.foundation.cpuset import CPUSet
 from nri_policy.tuning.decision import Entry
 from nri_policy.tuning.files import boot_id
 from nri_policy.tuning.items import Item, Kind
-from nri_policy.tuning.journal import TunerJournal
+from nri_policy.tuning.tuner_journal import TunerJournal
 from tests.e2e import packages
 from tests.e2e.containerd import Containerd
 from tests.e2e.daemon import SYNCHRONIZED

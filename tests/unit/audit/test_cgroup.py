@@ -11,7 +11,7 @@ from nri_policy.audit.deviations import KernelState
 from nri_policy.delivery.cpuset_files import Change, Confined
 from nri_policy.delivery.host_cgroups import Limited
 from nri_policy.delivery.partition_files import Settled
-from nri_policy.engine.state.partitions import Partition
+from nri_policy.engine.state.partition_rules import Partition
 from nri_policy.engine.state.quota import NO_QUOTA
 from nri_policy.foundation.cpuset import CPUSet
 from nri_policy.settings import ExclusivePartitions

@@ -11,7 +11,7 @@ from nri_policy.audit.deviations import (
     Target,
     compare,
 )
-from nri_policy.engine.state.partitions import Partition
+from nri_policy.engine.state.partition_rules import Partition
 from nri_policy.foundation.cpuset import CPUSet
 from nri_policy.settings import ExclusivePartitions
 

@@ -18,7 +18,7 @@ from nri_policy.delivery.partition_files import (
     ancestors,
     settle,
 )
-from nri_policy.engine.state.partitions import Partition
+from nri_policy.engine.state.partition_rules import Partition
 from nri_policy.foundation.cpuset import CPUSet
 from nri_policy.settings import ExclusivePartitions
 from nri_policy.simulation.cpusets import CpusetTree

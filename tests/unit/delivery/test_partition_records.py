@@ -19,7 +19,7 @@ from nri_policy.delivery.inputs import (
 from nri_policy.delivery.partition_files import PartitionOutcome
 from nri_policy.delivery.partition_records import CALM, MAX_TRIES, PAUSE, SETTLE
 from nri_policy.engine.grant import Placement
-from nri_policy.engine.state.partitions import Partition
+from nri_policy.engine.state.partition_rules import Partition
 from nri_policy.foundation.cpuset import CPUSet
 from nri_policy.settings import ExclusivePartitions
 

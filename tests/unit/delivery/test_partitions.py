@@ -17,7 +17,7 @@ from nri_policy.delivery import executor, next_actions, partition_records
 from nri_policy.delivery.cpuset_files import Change, Confined
 from nri_policy.delivery.inputs import Action
 from nri_policy.delivery.partition_files import EXCLUSIVE, PARTITION, ancestors
-from nri_policy.engine.state.partitions import Partition
+from nri_policy.engine.state.partition_rules import Partition
 from nri_policy.foundation.clock import Clock
 from nri_policy.foundation.cpuset import CPUSet
 from nri_policy.foundation.units import parse_cpu

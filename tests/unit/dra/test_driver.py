@@ -310,7 +310,7 @@ async def test_before_the_kubelet_knows_the_driver_nothing_is_published(tmp_path
 async def test_nothing_is_published_while_the_kubelets_cpu_manager_is_static(
     tmp_path: Path, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("nri_policy.daemon.dra._BACKOFF", lambda _failures: 0.0)
+    monkeypatch.setattr("nri_policy.daemon.claim_driver._BACKOFF", lambda _failures: 0.0)
     silent, static, none = None, True, False
     said: Iterator[bool | None] = iter([silent, static, none, static])
     answered = asyncio.Event()

@@ -204,7 +204,7 @@ async def test_every_line_of_a_log_in_json_is_an_object(tmp_path: Path) -> None:
         line = json.loads(await run.read('"event": "synchronized"'))
         assert (line["level"], line["logger"], line["containers"]) == (
             "info",
-            "nri_policy.plugin.plugin",
+            "nri_policy.plugin.policy_plugin",
             0,
         )
         run.settings(log={"debug": []})

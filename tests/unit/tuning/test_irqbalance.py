@@ -20,9 +20,9 @@ from nri_policy.tuning.decision import ItemState
 from nri_policy.tuning.files import KernelFiles
 from nri_policy.tuning.irqbalance import list_sockets, read_banned, write_banned
 from nri_policy.tuning.items import Item, Kind, Wish
-from nri_policy.tuning.journal import TunerJournal
 from nri_policy.tuning.protocol import TunerRequest, WishedItem, parse_request
 from nri_policy.tuning.tuner import LOOK, Tuner
+from nri_policy.tuning.tuner_journal import TunerJournal
 from tests.support.fake_irqbalance import FakeIrqbalance
 from tests.support.patience import HANGS
 from tests.support.tunables import BOOT, StrictFiles, irq, make_host

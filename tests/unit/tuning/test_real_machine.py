@@ -18,8 +18,8 @@ from nri_policy.tuning.decision import ItemState, ReadFailure
 from nri_policy.tuning.files import KernelFiles, boot_id
 from nri_policy.tuning.interrupts import item_of
 from nri_policy.tuning.items import Desired, Item, Kind, Wish
-from nri_policy.tuning.journal import TunerJournal
 from nri_policy.tuning.tuner import Tuner
+from nri_policy.tuning.tuner_journal import TunerJournal
 
 ROOT = Path("/")
 IDLE = {

@@ -14,8 +14,8 @@ import pytest
 from nri_policy.foundation.clock import Clock
 from nri_policy.tuning.decision import ItemState
 from nri_policy.tuning.items import Desired, Item, Kind, Wish
-from nri_policy.tuning.journal import FILE, TunerJournal
 from nri_policy.tuning.tuner import LOOK, Tuner
+from nri_policy.tuning.tuner_journal import FILE, TunerJournal
 from tests.support.tunables import BOOT, StrictFiles, irq, make_host
 
 ITEM = irq(24)

@@ -9,7 +9,7 @@ import pytest
 from nri_policy.classes import Equipment
 from nri_policy.engine.engine import Engine
 from nri_policy.engine.event import Created, Equipped, Prepared
-from nri_policy.engine.state.partitions import Partition
+from nri_policy.engine.state.partition_rules import Partition
 from nri_policy.foundation.refusal import Refused
 from nri_policy.manifests.quality_of_service import QoS
 from nri_policy.node.view import view_of

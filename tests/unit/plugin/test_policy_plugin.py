@@ -27,7 +27,7 @@ from nri_policy.plugin.components import PluginComponents
 from nri_policy.plugin.creations import PATIENCE, Creations
 from nri_policy.plugin.decisions import log_decision
 from nri_policy.plugin.exposure import Exposure
-from nri_policy.plugin.plugin import PolicyPlugin
+from nri_policy.plugin.policy_plugin import PolicyPlugin
 from nri_policy.plugin.runtime_link import RuntimeLink
 from nri_policy.plugin.sources import Sources
 from nri_policy.proto import nri_pb2 as pb

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from nri_policy.control.client import connected
-from nri_policy.daemon.readiness import GRACE, LOOK, NodeReadiness
+from nri_policy.daemon.node_readiness import GRACE, LOOK, NodeReadiness
 from nri_policy.engine.engine import Engine
 from nri_policy.engine.event import Reconfigured, Stopped
 from nri_policy.engine.grant import Decision
