@@ -251,7 +251,7 @@ class CheckedController(Controller):
         """What the controller knows, but for trees and forks that are made when needed."""
         state, waiting = self.engine.state, self.placer.waiting
         parts: list[object] = [self, self.groups, self.members, self.queue, self.placer, waiting]
-        parts += [self.placer.statistics, self._failures, state, state.usages]
+        parts += [self.placer.statistics, self._failed_hosts, state, state.usages]
         trial = ("_trial", "_trial_without")
         return [
             {name: _copy(part) for name, part in vars(each).items() if name not in trial}

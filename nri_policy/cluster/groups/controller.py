@@ -92,9 +92,11 @@ class Controller:
         self.engine = Engine(settings, view, partial(ZoneLimits, lambda: zones))
         self.members = Members(clock)
         self._placed_pods = PlacedPods(self.engine.state, self.members)
-        self._changes = PendingPodWrites(self.engine.state, self.members, self._placed_pods, clock)
+        self._pod_writes = PendingPodWrites(
+            self.engine.state, self.members, self._placed_pods, clock
+        )
         self._clock = clock
-        self._failures = FailedHosts(self.engine.state, clock)
+        self._failed_hosts = FailedHosts(self.engine.state, clock)
         self.groups = GroupTable()
         self.errors = 0  # of ours, each of which stopped some of the work
         self.placer = GroupPlacer(
@@ -104,7 +106,7 @@ class Controller:
             groups=self.groups,
             members=self.members,
             placed_pods=self._placed_pods,
-            changes=self._changes,
+            pod_writes=self._pod_writes,
         )
         self.queue = self.placer.queue
         self._view = View(
@@ -113,8 +115,8 @@ class Controller:
             members=self.members,
             groups=self.groups,
             placed_pods=self._placed_pods,
-            changes=self._changes,
-            failures=self._failures,
+            pod_writes=self._pod_writes,
+            failed_hosts=self._failed_hosts,
             placer=self.placer,
             is_contested=is_contested,
         )
@@ -132,7 +134,7 @@ class Controller:
         """Update a node; look at the groups with places there."""
         self.engine.state.change_node(old, new)
         self.placer.waiting.see_cluster()
-        for host in self._failures.change_node(old, new):
+        for host in self._failed_hosts.change_node(old, new):
             for key in self.groups.on_host(host):
                 self._dirty[key] = None
 
@@ -186,7 +188,7 @@ class Controller:
         self.placer.see_pod(pod, joined.group, ends=ended and old is not None)
         if (
             joined.problem
-            and self._changes.gate in pod.gates
+            and self._pod_writes.gate in pod.gates
             and self.members.say(key, joined.problem)
         ):
             self._notices.append(Notice(key, "Malformed", joined.problem, pod=True))

@@ -57,7 +57,7 @@ class GroupPlacer:
         groups: GroupTable,
         members: Members,
         placed_pods: PlacedPods,
-        changes: PendingPodWrites,
+        pod_writes: PendingPodWrites,
     ) -> None:
         self.waiting = WaitingGroups(engine, groups)
         self.queue = self.waiting.queue
@@ -72,7 +72,7 @@ class GroupPlacer:
         self._groups = groups
         self._members = members
         self._placed_pods = placed_pods
-        self._changes = changes
+        self._pod_writes = pod_writes
         self._crashes: RecentFailures[Key] = RecentFailures(clock)
         self._left = -inf  # when a pod of a group without places was gone
 
@@ -116,7 +116,7 @@ class GroupPlacer:
 
     def _with_hold(self, key: Key, status: GroupStatus) -> GroupStatus:
         """Return a status of a group of the queue with its holds, which another leader goes by."""
-        held, (ended, until) = self._groups.holding.get(key), self.queue.pauses(key)
+        held, (ended, until) = self._groups.holding.get(key), self.queue.ended_holds(key)
         pauses, hold = until > self._clock.now(), None
         if held is not None or ended or pauses:
             hold = HoldStatus(
@@ -173,10 +173,10 @@ class GroupPlacer:
         else:
             leaving = False
             if self._engine.state.settings.groups.preemption and not hopeless:
-                leaving = self._is_somebody_leaving() or self._waits_for_reports(status)
+                leaving = self._is_any_leaving() or self._waits_for_reports(status)
                 if not leaving and not (yield from self._preempt(key, asked)):
                     return  # it is tried again in the next step
-                leaving = leaving or self._is_somebody_leaving()
+                leaving = leaving or self._is_any_leaving()
             self.waiting.note_refusal(key, asked, hopeless=hopeless, holds=leaving)
             no_room = "no room in zones" if status.conditions else "no room"
             self.statistics.tries["unplaceable" if hopeless else no_room] += 1
@@ -197,7 +197,7 @@ class GroupPlacer:
     def _grow(self, key: Key, seen: SeenGroup) -> Iterator[Write]:
         """Try to find places for the pods that a group has more; the others stay."""
         group = seen.group
-        if self._changes.under_way(key) or self._groups[key].is_busy(self._clock.now()):
+        if self._pod_writes.under_way(key) or self._groups[key].is_busy(self._clock.now()):
             return
         more = self._placed_pods.missing_places(key, group, owned=bool(seen.owners))
         found = self._try(key, group, more)
@@ -243,7 +243,7 @@ class GroupPlacer:
         found = find_victims(self._engine, group) or []
         keys = [(each.namespace, each.name) for each in found]
         now = self._clock.now()
-        if any(self._groups[key].is_busy(now) or self._changes.under_way(key) for key in keys):
+        if any(self._groups[key].is_busy(now) or self._pod_writes.under_way(key) for key in keys):
             return False
         if keys:
             then = self._engine.fork()
@@ -258,7 +258,7 @@ class GroupPlacer:
             yield Notice(key, "Preempted", message)
         return True
 
-    def _is_somebody_leaving(self) -> bool:
+    def _is_any_leaving(self) -> bool:
         """Whether pods of groups that have no places any more are still there."""
         groups = {*self._members.leaving, *self._groups.evicted}
         return any(
@@ -287,7 +287,7 @@ class GroupPlacer:
         names = {
             each.pod.name for each in unbound if any(own.controller for own in each.pod.owners)
         }
-        if not names or self._changes.under_way(key):
+        if not names or self._pod_writes.under_way(key):
             return False
         members = [each for each in self._members.live(key) if GROUP_LABEL in each.pod.annotations]
         pods: dict[str, list[Pod]] = {}
@@ -324,7 +324,7 @@ class GroupPlacer:
         """
         group = seen.group
         key = (group.namespace, group.name)
-        if self._changes.under_way(key):
+        if self._pod_writes.under_way(key):
             return False  # a pod may be on its way to a place that the group would no longer have
         degraded = replace(group.status, state="Degraded", unhealthy_nodes=unhealthy, conditions=[])
         if key not in self.queue:

@@ -100,7 +100,7 @@ class Queue:
         self._update(key, holds=False, paused_until=until, ended=ended + 1)
         self.note_change()
 
-    def pauses(self, key: Key) -> tuple[int, float]:
+    def ended_holds(self, key: Key) -> tuple[int, float]:
         """Return how many holds of a group ended without a place, and when it may hold again."""
         place = self._groups.waiting[key]
         return place.ended, place.paused_until

@@ -67,8 +67,8 @@ class View(Struct, frozen=True):
     members: Members
     groups: GroupTable
     placed_pods: PlacedPods
-    changes: PendingPodWrites
-    failures: FailedHosts
+    pod_writes: PendingPodWrites
+    failed_hosts: FailedHosts
     placer: GroupPlacer
     is_contested: Callable[[Key], bool]
 
@@ -104,7 +104,7 @@ def reconcile(key: Key, view: View) -> Reconciled:
     members = view.members.live(key)
     if record.seen is not None:
         return _Reconciliation(key, view, record.seen, members).run()
-    if any(view.changes.gate in each.pod.gates for each in members):
+    if any(view.pod_writes.gate in each.pod.gates for each in members):
         return _create(view, key, members)
     return Reconciled(replace(record, problem="", back_off=NO_FAILURE))
 
@@ -113,7 +113,7 @@ def _create(view: View, key: Key, members: list[Member]) -> Reconciled:
     """Return what follows for pods whose group has no object: it is created once all are there."""
     record = view.groups[key]
     try:
-        check_gated(members, view.changes.gate)
+        check_gated(members, view.pod_writes.gate)
         spared, led = view.members.count_spared(key), view.members.led(key)
         group = assemble_group(key, members, view.state.levels, spared, led)
     except (Incomplete, DocumentError) as problem:
@@ -164,7 +164,7 @@ class _Reconciliation:
         elif status.assignments:
             self._keep()
         elif status.evicted:
-            self._writes += self._view.changes.evict(group, self._members)
+            self._writes += self._view.pod_writes.evict(group, self._members)
             if all(self._is_gated(each) for each in self._members):  # all others went
                 self._write_status(replace(status, evicted=""))
         else:
@@ -196,7 +196,7 @@ class _Reconciliation:
         self._writes.append(WriteSpec(group, self._seen.revision, resized=True))
 
     def _is_gated(self, member: Member) -> bool:
-        return self._view.changes.gate in member.pod.gates
+        return self._view.pod_writes.gate in member.pod.gates
 
     def _is_any_gated(self) -> bool:
         return any(map(self._is_gated, self._members))
@@ -211,7 +211,7 @@ class _Reconciliation:
             return
         try:
             fitting = self._fit_to_pods()
-            check_gated(self._members, self._view.changes.gate)
+            check_gated(self._members, self._view.pod_writes.gate)
         except (Incomplete, DocumentError) as problem:
             self._leave_queue()
             self._report(problem)
@@ -278,9 +278,9 @@ class _Reconciliation:
 
     def _keep(self) -> None:
         """Find the next writes of a placed group, or of one that lost its places."""
-        group, changes = self._group, self._view.changes
+        group, pod_writes = self._group, self._view.pod_writes
         status = self._view.placed_pods.give_back(self._key, group, self._seen.owners)
-        if status != group.status and not changes.under_way(self._key):
+        if status != group.status and not pod_writes.under_way(self._key):
             self._write_status(status)
             return
         if not places_by_pod_set(group).total():
@@ -292,7 +292,7 @@ class _Reconciliation:
             self._writes.append(Notice(self._key, "Waiting", message))
             return
         unhealthy = self._unhealthy()
-        self._writes += changes.fail_lost(group, self._members, unhealthy)
+        self._writes += pod_writes.fail_lost(group, self._members, unhealthy)
         if not unhealthy:
             self._keep_healthy()
         elif self._record.place is None or unhealthy != group.status.unhealthy_nodes:
@@ -300,7 +300,7 @@ class _Reconciliation:
         if self._is_any_gated() and self._view.is_contested(self._key):
             self._look_again(self._view.clock.now())  # in the next step: pods have news
         else:
-            self._otherwise += changes.open(group, self._members_to_serve(), unhealthy)
+            self._otherwise += pod_writes.open(group, self._members_to_serve(), unhealthy)
 
     def _keep_healthy(self) -> None:
         """Find the next writes of a group on healthy hosts, but for gates to open."""
@@ -325,7 +325,7 @@ class _Reconciliation:
         """Whether a host of the group is full of other pods before any of its own was let go."""
         if not self._members or not all(map(self._is_gated, self._members)):
             return False
-        if self._view.changes.under_way(self._key) or self._view.is_contested(self._key):
+        if self._view.pod_writes.under_way(self._key) or self._view.is_contested(self._key):
             return False
         return is_overbooked(self._view.state, self._group)
 
@@ -360,7 +360,7 @@ class _Reconciliation:
             for topology in [self._view.state.topology_of(each)]
         ]
         known = self._group.status.unhealthy_nodes
-        unhealthy, again = self._view.failures.failed_hosts(hosts, tolerations, busy, known)
+        unhealthy, again = self._view.failed_hosts.failed_hosts(hosts, tolerations, busy, known)
         self._look_again(again)
         return unhealthy
 
@@ -442,7 +442,7 @@ class _Reconciliation:
         """Return which of the group's hosts have lost a label: nothing more goes there."""
         topologies = [self._view.state.topology_of(each) for each in self._group.pod_sets]
         levels = {level for each in topologies if each is not None for level in each.levels}
-        missing = self._view.failures.missing_label(hosts_of(self._group), levels)
+        missing = self._view.failed_hosts.missing_label(hosts_of(self._group), levels)
         return "" if missing is None else f"{missing[0]} has no label {missing[1]} any more"
 
 

@@ -112,7 +112,7 @@ class WaitingGroups:
         again, and the last job on them may take longer than most.
         """
         timeout = self._engine.state.settings.groups.hold_timeout
-        waits, ended = self.queue.rank(key)[1], self.queue.pauses(key)[0]
+        waits, ended = self.queue.rank(key)[1], self.queue.ended_holds(key)[0]
         return timeout if waits else min(timeout * 2.0 ** min(ended, 20), max(timeout, MAX_PAUSE))
 
     def hold(self, now: float, find: Callable[[Key], PlacementGroup]) -> None:

@@ -123,7 +123,7 @@ def _why_not(pod: Pod, budgets: Sequence[Budget]) -> str:
     """Return why a pod cannot move; empty if it can."""
     owner = next((each for each in pod.owners if each.controller), None)
     if owner is None:
-        return "nobody would make it again"
+        return "no controller would make it again"
     if owner.kind == "DaemonSet":
         return "of a DaemonSet"
     if pod.phase != "Running" or pod.deleted:

@@ -19,7 +19,7 @@ from typing import IO, NoReturn
 
 from nri_policy.cluster.numa.extender import BadRequestError
 
-MOST_SECONDS = 30.0  # whoever asked has gone by then
+MOST_SECONDS = 30.0  # clients have given up by then
 _DONE, _REFUSED, _FAILED = b"d", b"r", b"f"  # what an answer begins with
 
 

@@ -31,7 +31,7 @@ class KindFigures(Struct, frozen=True, rename="camel"):
 
 
 class Point(Struct, frozen=True):
-    """A moment, in seconds: the share of what is used most that was used, and who waited."""
+    """A moment in seconds, the used share of the scarcest resource, and how many groups waited."""
 
     at: float
     used: float

@@ -251,7 +251,7 @@ class Simulation:
         self._now = until
 
     def _settle(self) -> None:
-        """Place anew what failed, and try who waits."""
+        """Place anew what failed, and try the groups that wait."""
         if self._now >= self._look:
             self._look = inf
         self._note_failures()

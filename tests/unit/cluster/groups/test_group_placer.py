@@ -35,12 +35,12 @@ def test_a_pod_leaves_until_it_has_ended_or_is_gone(gone: bool) -> None:
     controller.engine.state.set_group(read_group(group(pod_set(1))))
     controller.set_pod(ending("Running"))
     assert controller.members.leaving.keys() == {KEY}
-    assert controller.placer._is_somebody_leaving()
+    assert controller.placer._is_any_leaving()
     if gone:
         controller.remove_pod("default", "p")
     else:
         controller.set_pod(ending("Failed"))
-    assert not controller.placer._is_somebody_leaving()
+    assert not controller.placer._is_any_leaving()
 
 
 def put_pods(play: Play, sets: dict[str, tuple[int, int, Any]]) -> None:

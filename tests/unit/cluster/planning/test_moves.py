@@ -120,7 +120,7 @@ def test_pods_that_move_share_no_room() -> None:
 @pytest.mark.parametrize(
     ("changes", "why"),
     [
-        ({"owners": []}, "nobody would make it again"),
+        ({"owners": []}, "no controller would make it again"),
         ({"owners": [OWNER | {"kind": "DaemonSet"}]}, "of a DaemonSet"),
         ({"phase": "Pending"}, "not running"),
         ({"volumes": [{"persistentVolumeClaim": {"claimName": "c"}}]}, "a persistent volume"),
