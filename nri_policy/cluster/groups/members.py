@@ -1,20 +1,20 @@
 """The pods of each group, and the Jobs that own them, or the PodGroups that they name.
 
 A pod of a Job, a PodGroup, or an owner of a followed kind is in no group until that object is
-known. A pod with labels that make no
-sense is in no group.
+known. Nor is a pod with labels that make no sense.
 """
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from typing import Any, TypeVar
 
 from msgspec import Struct
 from msgspec.structs import replace
 
 from nri_policy.cluster.groups.assembly import Incomplete, Member
+from nri_policy.cluster.groups.makers import Makers
 from nri_policy.cluster.groups.place_claims import count_claims, count_spared
 from nri_policy.cluster.groups.record import IDLE, NO_FAILURE, PodRecord, PodState
 from nri_policy.cluster.groups.unbound_pods import is_unbound
@@ -59,17 +59,14 @@ class Members:
         self.leaving: dict[Key, dict[Key, None]] = {}  # bound, and about to end
         self.latest = ""  # when the last pod was created: the time of the cluster, at least
         self._clock = clock
-        self._jobs: dict[Key, Job] = {}
+        self._jobs: Makers[Key, Job] = Makers()
         self._jobs_by_uid: dict[str, Key] = {}
         self._exclusive_jobs: dict[Key, set[str]] = {}  # that are groups, by JobSet
         self._pods: dict[Key, PodRecord] = {}
         self._by_group: dict[Key, dict[Key, Member]] = {}
-        self._by_job: dict[Key, set[Key]] = {}  # pods
-        self._owners: dict[OwnerKey, ReplicaOwner] = {}
-        self._by_owner: dict[OwnerKey, set[Key]] = {}  # pods
+        self._owners: Makers[OwnerKey, ReplicaOwner] = Makers()
         self._led: dict[Key, PodSet] = {}  # workers created after their leader, by LeaderWorkerSet
-        self._pod_groups: dict[Key, PodGroup] = {}
-        self._by_pod_group: dict[Key, set[Key]] = {}  # pods that name it
+        self._pod_groups: Makers[Key, PodGroup] = Makers()
 
     def pods(self) -> Collection[Key]:
         """Return the pods that are known."""
@@ -77,7 +74,7 @@ class Members:
 
     def jobs(self) -> Collection[Key]:
         """Return the Jobs that are known."""
-        return self._jobs.keys()
+        return self._jobs.objects.keys()
 
     def groups(self) -> Collection[Key]:
         """Return the groups that have pods."""
@@ -85,7 +82,7 @@ class Members:
 
     def job(self, key: Key) -> Job | None:
         """Return a Job, None where it is not known."""
-        return self._jobs.get(key)
+        return self._jobs.objects.get(key)
 
     def pod(self, key: Key) -> Pod | None:
         """Return a pod, None where it is not known."""
@@ -120,7 +117,7 @@ class Members:
     def is_ending(self, group: Key) -> bool:
         """Whether the pods of a group are ending: all owners are Jobs without new pods."""
         names = {find_owning_job(each.pod) for each in self.of(group)}
-        jobs = [self._jobs.get((group[0], name or "")) for name in names]
+        jobs = [self.job((group[0], name or "")) for name in names]
         return (
             bool(names)
             and None not in names
@@ -137,9 +134,10 @@ class Members:
         members = self.of((group.namespace, group.name))
         jobs = {(each.pod.namespace, find_owning_job(each.pod) or "") for each in members}
         jobs |= {self._jobs_by_uid[uid] for uid in owners if uid in self._jobs_by_uid}
-        known = [self._jobs[each] for each in sorted(jobs) if each in self._jobs]
+        known = [job for each in sorted(jobs) if (job := self.job(each)) is not None]
         owner = next((key for each in members if (key := find_followed_owner(each.pod))), None)
-        wanted = self._owners[owner].pods if owner in self._owners else None
+        known_owner = None if owner is None else self._owners.objects.get(owner)
+        wanted = None if known_owner is None else known_owner.pods
         return count_claims(group, members, names, known, wanted)
 
     def set_job(self, job: Job) -> list[Pod]:
@@ -148,28 +146,29 @@ class Members:
         If it is a group of its own, also those of its JobSet's group: one Job less is missing.
         """
         key = (job.namespace, job.name)
-        old = self._jobs.get(key)
-        self.remove_job(key)
-        self._jobs[key] = job
+        old = self.remove_job(key)
+        pods = {*self._jobs.set(key, job)}
         self._jobs_by_uid[job.uid] = key
         if job.exclusive:
             self._exclusive_jobs.setdefault((job.namespace, job.jobset), set()).add(job.name)
         if old is not None and replace(old, succeeded=job.succeeded, active=job.active) == job:
             return []
-        pods = {*self._by_job.get(key, ())}
         if job.exclusive:
             jobset = object_name(f"jobset-{job.jobset}")
             pods |= self._by_group.get((job.namespace, jobset), {}).keys()
+        return self._sorted(pods)
+
+    def _sorted(self, pods: Iterable[Key]) -> list[Pod]:
         return [self._pods[each].pod for each in sorted(pods)]
 
     def group_of_job(self, key: Key) -> Key | None:
         """Return the group of a Job's pods, None where it has none."""
-        pods = self._by_job.get(key)
+        pods = self._jobs.pods(key)
         return _group_of(self._pods[next(iter(pods))]) if pods else None
 
     def remove_job(self, key: Key) -> Job | None:
         """Remove a Job and return it; each pod reports its own removal."""
-        job = self._jobs.pop(key, None)
+        job = self._jobs.objects.pop(key, None)
         if job is None:
             return None
         self._jobs_by_uid.pop(job.uid, None)
@@ -182,20 +181,16 @@ class Members:
 
     def owners(self, kind: str) -> Collection[Key]:
         """Return the followed objects of a kind that are known."""
-        return [key[1:] for key in self._owners if key[0] == kind]
+        return [key[1:] for key in self._owners.objects if key[0] == kind]
 
     def set_owner(self, owner: ReplicaOwner) -> list[Pod]:
         """Store a followed object; return its pods, for another `set_pod`."""
         key = (owner.kind, owner.namespace, owner.name)
-        old = self._owners.get(key)
-        self._owners[key] = owner
-        if old == owner:
-            return []
-        return [self._pods[each].pod for each in sorted(self._by_owner.get(key, ()))]
+        return self._sorted(self._owners.set(key, owner))
 
     def remove_owner(self, key: OwnerKey) -> None:
         """Remove a followed object; each pod reports its own removal."""
-        self._owners.pop(key, None)
+        self._owners.objects.pop(key, None)
 
     def leader_worker_sets(self) -> Collection[Key]:
         """Return the LeaderWorkerSets that are known to make workers after their leader."""
@@ -236,20 +231,15 @@ class Members:
 
     def pod_groups(self) -> Collection[Key]:
         """Return the PodGroups that are known."""
-        return self._pod_groups.keys()
+        return self._pod_groups.objects.keys()
 
     def set_pod_group(self, group: PodGroup) -> list[Pod]:
         """Store a PodGroup; return its pods, for another `set_pod`."""
-        key = (group.namespace, group.name)
-        old = self._pod_groups.get(key)
-        self._pod_groups[key] = group
-        if old == group:
-            return []
-        return [self._pods[each].pod for each in self._by_pod_group.get(key, ())]
+        return self._sorted(self._pod_groups.set((group.namespace, group.name), group))
 
     def remove_pod_group(self, key: Key) -> None:
         """Remove a PodGroup; each pod reports its own removal."""
-        self._pod_groups.pop(key, None)
+        self._pod_groups.objects.pop(key, None)
 
     def set_pod(self, pod: Pod) -> Joined:
         """Store a pod."""
@@ -333,19 +323,15 @@ class Members:
         key = (pod.namespace, pod.name)
         job = pod_group = owner = None
         if (name := find_owning_job(pod)) is not None:
-            self._by_job.setdefault((pod.namespace, name), set()).add(key)
-            job = self._jobs.get((pod.namespace, name))
+            job = self._jobs.join((pod.namespace, name), key)
             if job is None:
                 return None
         if pod.pod_group:
-            named = (pod.namespace, pod.pod_group)
-            self._by_pod_group.setdefault(named, set()).add(key)
-            pod_group = self._pod_groups.get(named)
+            pod_group = self._pod_groups.join((pod.namespace, pod.pod_group), key)
             if pod_group is None:
                 return None
         if (owner_key := find_followed_owner(pod)) is not None:
-            self._by_owner.setdefault(owner_key, set()).add(key)
-            owner = self._owners.get(owner_key)
+            owner = self._owners.join(owner_key, key)
             if owner is None:
                 return None
         jobset = (pod.namespace, job.jobset if job is not None else "")
@@ -358,20 +344,10 @@ class Members:
             return None
         pod = record.pod
         self._put(key, None)
-        job_name = find_owning_job(pod)
-        if job_name is not None:
-            pods = self._by_job[pod.namespace, job_name]
-            pods.discard(key)
-            if not pods:
-                del self._by_job[pod.namespace, job_name]
-        if named := self._by_pod_group.get((pod.namespace, pod.pod_group)):
-            named.discard(key)
-            if not named:
-                del self._by_pod_group[pod.namespace, pod.pod_group]
-        if (owner := find_followed_owner(pod)) is not None and owner in self._by_owner:
-            self._by_owner[owner].discard(key)
-            if not self._by_owner[owner]:
-                del self._by_owner[owner]
+        self._jobs.leave((pod.namespace, find_owning_job(pod) or ""), key)
+        self._pod_groups.leave((pod.namespace, pod.pod_group), key)
+        if (owner := find_followed_owner(pod)) is not None:
+            self._owners.leave(owner, key)
         return _group_of(record)
 
 

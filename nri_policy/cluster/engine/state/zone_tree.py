@@ -130,14 +130,8 @@ class ZoneTree(Tree):
                 self._parts[leaf] = new_parts
             if new_parts != old_parts:
                 self.known_counts.clear()  # counts have them as limits
-        for leaf, (_, zone) in zip(
-            self.shape.zones_from(first), sorted(before.items()), strict=True
-        ):
-            self.rows.add(leaf, zone.available, -1)
-        for leaf, (_, zone) in zip(
-            self.shape.zones_from(first), sorted(after.items()), strict=True
-        ):
-            self.rows.add(leaf, zone.available, 1)
+            self.rows.add(leaf, before[names].available, -1)
+            self.rows.add(leaf, after[names].available, 1)
         return True
 
     def zones(self) -> list[Zone]:
