@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from bisect import bisect_left
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import get_args
 
 from prometheus_client.core import (
@@ -18,6 +18,20 @@ from nri_policy.cluster.requests.group import State
 
 _BOUNDS = (0.1, 0.5, 1.0, 5.0, 15.0, 60.0, 300.0, 900.0, 3600.0, 14400.0)  # seconds
 _PREFIX = "nri_policy_cluster_"
+
+
+def label_metric(
+    kind: type[CounterMetricFamily | GaugeMetricFamily],
+    name: str,
+    text: str,
+    label: str,
+    numbers: Mapping[str, float],
+) -> Metric:
+    """Return a metric with a number for each value of its only label."""
+    family = kind(name, text, labels=[label])
+    for value, number in numbers.items():
+        family.add_metric([value], number)
+    return family
 
 
 class GroupStatistics:
@@ -51,12 +65,10 @@ class GroupStatistics:
         *oldest* is for how many seconds the first of those *waiting* has been, *reserved* how many
         hosts are set aside for some of them, *holds_ended* how often that ended without a place.
         """
-        groups = GaugeMetricFamily(
-            f"{_PREFIX}groups", "Placement groups, by state.", labels=["state"]
+        every = {state: states[state] for state in get_args(State)}
+        yield label_metric(
+            GaugeMetricFamily, f"{_PREFIX}groups", "Placement groups, by state.", "state", every
         )
-        for state in get_args(State):
-            groups.add_metric([state], states[state])
-        yield groups
         yield GaugeMetricFamily(f"{_PREFIX}queue_groups", "Groups that wait for places.", waiting)
         yield GaugeMetricFamily(
             f"{_PREFIX}queue_oldest_seconds", "For how long the oldest of them has waited.", oldest
@@ -66,12 +78,8 @@ class GroupStatistics:
             "Hosts set aside for groups that have waited long.",
             reserved,
         )
-        tries = CounterMetricFamily(
-            f"{_PREFIX}tries", "Tries to place a group, by what came of them.", labels=["outcome"]
-        )
-        for outcome, number in self.tries.items():
-            tries.add_metric([outcome], number)
-        yield tries
+        text = "Tries to place a group, by what came of them."
+        yield label_metric(CounterMetricFamily, f"{_PREFIX}tries", text, "outcome", self.tries)
         total, buckets = 0, []
         for bound, number in zip((*map(str, _BOUNDS), "+Inf"), self._placed, strict=True):
             total += number

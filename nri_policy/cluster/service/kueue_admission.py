@@ -62,21 +62,21 @@ def list_kueue_sources(
             take=take_workload,
             remove=remove_workload,
             known=admission.workloads.keys,
-            optional=(NOT_FOUND,),
+            optional=True,
         ),
         WatchedKind(
             kind=CHECKS,
             take=lambda item: admission.set_check(read_check(item, "")),
             remove=lambda key: admission.remove_check(key[1]),
             known=lambda: [("", name) for name in admission.checks],
-            optional=(NOT_FOUND,),
+            optional=True,
         ),
         WatchedKind(
             kind=FLAVORS,
             take=lambda item: admission.set_flavor(read_flavor(item, "")),
             remove=lambda key: admission.remove_flavor(key[1]),
             known=lambda: [("", name) for name in admission.flavors],
-            optional=(NOT_FOUND,),
+            optional=True,
         ),
     ]
 

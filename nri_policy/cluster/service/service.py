@@ -6,7 +6,7 @@ import asyncio
 import logging
 import signal
 import socket
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable
 from contextlib import suppress
 
 import msgspec
@@ -15,6 +15,7 @@ from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metri
 
 from nri_policy.cluster.engine.engine import Engine
 from nri_policy.cluster.groups.controller import Controller
+from nri_policy.cluster.groups.group_statistics import label_metric
 from nri_policy.cluster.numa.admission import NumaAdmission
 from nri_policy.cluster.numa.extender import BadRequestError, Verbs, error_result, read_binding
 from nri_policy.cluster.numa.node_pods import NodePods
@@ -211,20 +212,14 @@ class Service:
         yield GaugeMetricFamily(
             f"{name}promises", "Places promised and not reported yet.", len(self.zones.promises)
         )
-        yield _counter(
-            f"{name}promises_ended", "Promises, by why they ended.", "reason", self.zones.ended
-        )
-        yield _counter(
-            f"{name}rejected_nodes", "Nodes rejected by the filter.", "reason", self.verbs.rejected
-        )
+        for own, text, label, numbers in (
+            ("promises_ended", "Promises, by why they ended.", "reason", self.zones.ended),
+            ("rejected_nodes", "Nodes rejected by the filter.", "reason", self.verbs.rejected),
+            ("unreadable_objects", "Malformed objects.", "kind", self.watch.unreadable),
+        ):
+            yield label_metric(CounterMetricFamily, name + own, text, label, numbers)
         yield CounterMetricFamily(
             f"{name}unknown_nodes", "Nodes asked about that are not known.", self.verbs.unknown
-        )
-        yield _counter(
-            f"{name}unreadable_objects",
-            "Malformed objects.",
-            "kind",
-            self.watch.unreadable,
         )
         yield CounterMetricFamily(
             f"{name}internal_errors",
@@ -255,7 +250,8 @@ class Service:
             int(bool(self.settings.rejected)),
         )
         if self.admission_writer is not None:
-            yield _counter(
+            yield label_metric(
+                CounterMetricFamily,
                 f"{name}admission_checks",
                 "Answers to Kueue's admission checks.",
                 "state",
@@ -265,20 +261,17 @@ class Service:
             yield GaugeMetricFamily(
                 f"{name}leader", "Whether this replica leads.", int(self.lease.leading)
             )
-        ignored = GaugeMetricFamily(
-            f"{name}ignored_zones", "Zones that are not NUMA nodes.", labels=["reason"]
+        text = "Zones that are not NUMA nodes."
+        yield label_metric(
+            GaugeMetricFamily, f"{name}ignored_zones", text, "reason", self.zones.ignored()
         )
-        for reason, number in self.zones.ignored().items():
-            ignored.add_metric([reason], number)
-        yield ignored
-        lost = GaugeMetricFamily(
+        yield label_metric(
+            GaugeMetricFamily,
             f"{name}not_followed_seconds",
             "How long objects of a kind could not be followed.",
-            labels=["kind"],
+            "kind",
+            self.watch.lost_seconds(),
         )
-        for kind, seconds in self.watch.lost_seconds().items():
-            lost.add_metric([kind], seconds)
-        yield lost
 
     def _engine(self) -> Engine:
         """Return the engine of groups; raises BadRequestError where there is no answer."""
@@ -351,10 +344,3 @@ async def run(  # noqa: PLR0913 - keywords: what it is given to work with
         with suppress(asyncio.CancelledError):
             await following
         await client.close()
-
-
-def _counter(name: str, text: str, label: str, numbers: Mapping[str, int]) -> Metric:
-    family = CounterMetricFamily(name, text, labels=[label])
-    for value, number in numbers.items():
-        family.add_metric([value], number)
-    return family

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Sequence
-from http.client import NOT_FOUND
 
 from msgspec import Raw, Struct
 from msgspec.structs import replace
@@ -95,14 +94,14 @@ def _of_settings(settings: LiveSettings) -> list[WatchedKind]:
             take=lambda item: settings.set_object(decode(item)),
             remove=lambda key: settings.remove_object(key[1]),
             known=settings.objects,
-            optional=(NOT_FOUND,),  # where the kind is not installed
+            optional=True,  # where the kind is not installed
         ),
         WatchedKind(
             kind=TOPOLOGIES,
             take=lambda item: settings.set_topology(decode(item)),
             remove=lambda key: settings.remove_topology(key[1]),
             known=settings.topologies,
-            optional=(NOT_FOUND,),  # where the kind is not installed
+            optional=True,  # where the kind is not installed
         ),
     ]
 
@@ -159,7 +158,7 @@ def _reports(cluster: Cluster) -> WatchedKind:
         remove=lambda key: cluster.remove_zones(key[1]),
         known=lambda: [("", name) for name in cluster.view.zones.keys() | cluster.view.stale],
         spoiled=lambda key: cluster.remove_zones(key[1], stale=True),
-        optional=(NOT_FOUND,),  # a cluster without exporters
+        optional=True,  # a cluster without exporters
     )
 
 
@@ -184,7 +183,7 @@ def _of_groups(controller: Controller) -> list[WatchedKind]:
             take=lambda item: controller.set_pod_group(read_pod_group(item, "")),
             remove=lambda key: controller.remove_pod_group(*key),
             known=controller.members.pod_groups,
-            optional=(NOT_FOUND,),  # where Kubernetes does not serve it
+            optional=True,  # where Kubernetes does not serve it
         ),
         *(_owners(controller, name, kind) for name, kind in _OWNERS.items()),
         WatchedKind(
@@ -192,7 +191,7 @@ def _of_groups(controller: Controller) -> list[WatchedKind]:
             take=lambda item: controller.set_leader_workers(*read_led_workers(decode(item), "")),
             remove=lambda key: controller.set_leader_workers(key, None),
             known=controller.members.leader_worker_sets,
-            optional=(NOT_FOUND,),  # where the kind is not installed
+            optional=True,  # where the kind is not installed
         ),
         WatchedKind(
             kind=GROUPS,
@@ -209,7 +208,7 @@ def _owners(controller: Controller, name: str, kind: ObjectKind) -> WatchedKind:
         take=lambda item: controller.set_owner(read_owner(decode(item), name, "")),
         remove=lambda key: controller.members.remove_owner((name, *key)),
         known=lambda: controller.members.owners(name),
-        optional=(NOT_FOUND,),  # where the kind is not installed
+        optional=True,  # where the kind is not installed
     )
 
 

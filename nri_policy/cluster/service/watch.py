@@ -12,6 +12,7 @@ from collections import Counter
 from collections.abc import Callable, Collection, Sequence
 from contextlib import aclosing
 from functools import partial
+from http.client import NOT_FOUND
 
 from msgspec import Raw, Struct
 
@@ -42,7 +43,7 @@ class WatchedKind(Struct, frozen=True):
     remove: Callable[[Key], None]  # one went
     known: Callable[[], Collection[Key]]  # those that were taken
     spoiled: Callable[[Key], None] | None = None  # one makes no sense
-    optional: Collection[int] = ()  # by which answers there are none
+    optional: bool = False  # the API server may not serve the kind: then there are none
 
 
 class Watch:
@@ -109,7 +110,7 @@ class Watch:
                         self._failures[name] = 0
                         self._lost.pop(name, None)
             except APIError as error:
-                if error.code in source.optional:
+                if source.optional and error.code == NOT_FOUND:
                     self._end_list(source, set())
                     await self._clock.sleep(OPTIONAL_SECONDS)
                     continue
