@@ -24,3 +24,9 @@ def test_a_pause_within_a_pause_does_not_end_it() -> None:
             pass
         assert not gc.isenabled()
     assert gc.isenabled()
+
+
+def test_what_was_made_in_a_pause_is_not_looked_through_later() -> None:
+    with collection_paused():
+        made: list[object] = [{}]
+    assert not any(each is made for each in gc.get_objects())
