@@ -273,8 +273,7 @@ class _Leaving:
         trial.state.take_out(_groups_of(gone))
         if pods := _pods_of(gone):
             trial = trial.fork()
-            for pod in pods:
-                trial.state.end(pod)
+            trial.state.end(pods)
         return trial
 
 

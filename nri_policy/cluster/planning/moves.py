@@ -18,7 +18,7 @@ few nodes also they first, each in several places.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from functools import cached_property
 from itertools import chain, combinations
 
@@ -270,11 +270,10 @@ class _Search:
     def _fits_without(self, pods: Sequence[Pod]) -> bool:
         return bool(self._without(pods).place(self._group, explain=False).assignments)
 
-    def _without(self, pods: Iterable[Pod]) -> Engine:
+    def _without(self, pods: Sequence[Pod]) -> Engine:
         """Return a fork in which these are out of the cluster."""
         trial = self._engine.fork()
-        for pod in pods:
-            trial.state.end(pod)
+        trial.state.end(pods)
         return trial
 
     def _choices(self, pods: Sequence[Pod]) -> Iterator[list[Pod]]:
@@ -310,9 +309,7 @@ class _Search:
         trial = self._engine.fork()
         for number in range(max((len(own) for own in on_node.values()), default=-1) + 1):
             if number:
-                for own in on_node.values():
-                    if len(own) >= number:
-                        trial.state.end(own[number - 1])
+                trial.state.end([own[number - 1] for own in on_node.values() if len(own) >= number])
             rooms = [UnitCapacity(trial.state, unit) for unit in self._units]
             for node, own in on_node.items():
                 if number <= len(own):

@@ -288,10 +288,11 @@ class ClusterState:
         self.ledger.use(node, kind, times)
         self.ledger.run(node, times)
 
-    def end(self, pod: Pod) -> None:
-        """Have a bound pod of no group end in this fork."""
-        self.occupy(pod.node, self.kind(pod.spec.effective()), -1)
-        self.usages.ended = (*self.usages.ended, pod)
+    def end(self, pods: Sequence[Pod]) -> None:
+        """Have bound pods of no group end in this fork."""
+        for pod in pods:
+            self.occupy(pod.node, self.kind(pod.spec.effective()), -1)
+        self.usages.ended = (*self.usages.ended, *pods)
 
     def take_out(self, groups: Collection[Key]) -> None:
         """Have just these groups leave their places in this fork, with their pods."""
