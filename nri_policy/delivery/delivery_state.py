@@ -238,25 +238,10 @@ class DeliveryState(Observations):
             if waiting.limits and (now := self.desired.placement(each)) is not None
         }
         for each in dict.fromkeys([*self.records, *event.phases]):
-            known = self.known(each).without_pending()
-            phase = event.phases.get(each, Phase.RUNNING)
-            if each not in event.phases and self.desired.placement(each) is None:
+            if each in event.phases or self.desired.placement(each) is not None:
+                self._begin_anew(each, event.phases.get(each, Phase.RUNNING))
+            else:
                 self.drop(each)
-                continue
-            # It was answered before, and may have missed what was decided since (§3.6).
-            missed = self._flight(lost=True) if phase is Phase.CREATING else None
-            self.put(
-                each,
-                replace(
-                    known,
-                    phase=phase,
-                    in_flight=missed,
-                    refused=None,
-                    failed_at=None,
-                    carrier="",
-                    partition=replace(known.partition, tries=0),
-                ),
-            )
         self._answered, self.proven = -math.inf, False
         self._note(limits)
         self._note(
@@ -267,6 +252,24 @@ class DeliveryState(Observations):
         self._note(event.unseen)
         self._note_in_place(event)
         self._look_soon()
+
+    def _begin_anew(self, container_id: str, phase: Phase) -> None:
+        """Forget what was under way about a container."""
+        known = self.known(container_id).without_pending()
+        # It was answered before, and may have missed what was decided since (§3.6).
+        missed = self._flight(lost=True) if phase is Phase.CREATING else None
+        self.put(
+            container_id,
+            replace(
+                known,
+                phase=phase,
+                in_flight=missed,
+                refused=None,
+                failed_at=None,
+                carrier="",
+                partition=replace(known.partition, tries=0),
+            ),
+        )
 
     def _note_in_place(self, event: inputs.Registered) -> None:
         """Have systemd and the runtime informed of containers that an earlier daemon placed."""
