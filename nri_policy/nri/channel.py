@@ -1,8 +1,8 @@
 """One NRI socket on asyncio, for either side.
 
-Taking bytes in only demultiplexes: no handler runs in it, so answers to calls of ours get through
-while a request is handled. Each message is written at once, so messages never mix. While
-a peer reads none of our messages, we read none of its messages.
+Taking bytes in demultiplexes and begins requests, but waits for none, so answers to calls of ours
+get through while a request is handled. Each message is written at once, so messages never mix.
+While a peer reads none of our messages, we read none of its messages.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ Take = Callable[[IncomingCall, float, Callable[[bytes | CallRefused], None]], No
 class Channel(asyncio.Protocol):
     """A connected socket, until `ended` is done.
 
-    *take* is given each request as it comes, and returns before it is handled.
+    *take* is given each request as it comes, and does not wait for anything.
     """
 
     def __init__(self, serves: Conn, clock: Clock, take: Take) -> None:

@@ -31,6 +31,8 @@ class Plugin(Protocol):
     runtime (those of create, start and update do, the others are logged). Any other exception
     fails the request as an internal error. A method is cancelled when its connection closes before
     it is answered, not when `late` answered. `begin` and `end` enclose each request's method.
+
+    Until a method waits for the first time it runs in no task, so `asyncio.timeout` is an error.
     """
 
     def begin(self, call: Call) -> None:

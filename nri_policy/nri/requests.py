@@ -1,7 +1,8 @@
-"""The requests of one connection, each in a task of its own until it is answered.
+"""The requests of one connection: those that wait for something get a task of their own.
 
-Requests are handled in order of arrival. A method can go on after its answer: it is no request any
-more then, and outlives the connection.
+Requests are handled in order of arrival, and begin as soon as they are read: most are answered at
+once, so no task is made and the loop makes no turn for them. A method can go on after its answer:
+it is no request any more then, and outlives the connection.
 """
 
 from __future__ import annotations
@@ -9,8 +10,10 @@ from __future__ import annotations
 import asyncio
 import logging
 import math
-from collections.abc import Callable
+import types
+from collections.abc import Callable, Coroutine, Generator
 from functools import partial
+from typing import Any
 
 from nri_policy.foundation.clock import Clock
 from nri_policy.nri.connection import SERVICES
@@ -45,7 +48,8 @@ class Requests:
     ) -> None:
         self.service = service
         self.finished: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        self.unanswered: dict[int, asyncio.Task[None]] = {}  # by stream
+        # by stream; None: it has just begun, in no task yet
+        self.unanswered: dict[int, asyncio.Task[None] | None] = {}
         self._last_connection = last_connection
         self._pauses = pauses
         self._finishing = False
@@ -71,7 +75,14 @@ class Requests:
             budget=request.timeout_nano / 1e9 or math.inf,
             to=partial(self._answered, request.stream, answer),
         )
-        self.unanswered[request.stream] = asyncio.create_task(serving, name="nri request")
+        self.unanswered[request.stream] = None
+        try:
+            awaited = serving.send(None)
+        except StopIteration:
+            return
+        self.unanswered[request.stream] = asyncio.create_task(
+            _continue(serving, awaited), name="nri request"
+        )
 
     def finish(self) -> None:
         """Take no more; be finished once what came so far is answered."""
@@ -103,3 +114,17 @@ class Requests:
         if not self.finished.done():
             log.warning("giving-up", extra={"reason": reason})
             self.finished.set_result(None)
+
+
+@types.coroutine
+def _continue(work: Coroutine[Any, Any, None], awaited: object) -> Generator[Any, Any, None]:
+    """Go on with begun *work*, which waits for what is *awaited*."""
+    while True:
+        try:
+            step = partial(work.send, (yield awaited))
+        except BaseException as error:  # noqa: BLE001 - a cancellation as well
+            step = partial(work.throw, error)
+        try:
+            awaited = step()
+        except StopIteration:
+            return

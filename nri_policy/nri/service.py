@@ -181,7 +181,7 @@ class PluginService:
         budget: float,
         to: Respond,
     ) -> None:
-        """Handle a request with *budget* seconds, in a task of its own.
+        """Handle a request with *budget* seconds.
 
         It was read at *received*, and may have been here since it *came*.
         The response, or the status to send instead, goes *to* the caller: when the method ends, or
@@ -239,7 +239,7 @@ class PluginService:
             return refusal
         except asyncio.CancelledError:
             task = asyncio.current_task()
-            if task is None or task.cancelling():
+            if task is not None and task.cancelling():
                 raise
             return CallRefused(f"{call.method} was cancelled", code=Code.INTERNAL)
         except Exception as error:  # noqa: BLE001 - the boundary: a bug must not end the session

@@ -1,9 +1,9 @@
 """A plugin's session with its runtime: connect, register, serve, and come back after a loss.
 
 Order of a connection: we call RegisterPlugin; the runtime calls Configure and Synchronize, maybe
-before it has answered that; then events. Each request has a task of its own; requests are handled
-in order of arrival. Whatever ends a connection ends in `disconnected` and a new attempt; only a
-socket inherited from the runtime cannot be opened again.
+before it has answered that; then events. Requests are handled in order of arrival. Whatever ends a
+connection ends in `disconnected` and a new attempt; only a socket inherited from the runtime cannot
+be opened again.
 
 A registration costs: from the end of the old connection to the answer to Synchronize the node has
 no plugin. On a node without CPU time to spare that answer is late, and a further registration only
@@ -249,7 +249,7 @@ class Session:
             answered = registering.done()
             requests.end_doubt()
             channel.close()
-            tasks = [registering, watching, *requests.unanswered.values()]
+            tasks = [registering, watching, *filter(None, requests.unanswered.values())]
             for task in tasks:
                 task.cancel()
             outcomes = await asyncio.gather(channel.ended, *tasks, return_exceptions=True)

@@ -126,13 +126,23 @@ class Claims:
             why = "it is reserved for another pod"
             try:
                 if self.allocations is not None:
-                    async with asyncio.timeout(PATIENCE):
-                        parts = await self.allocations.read(*claim)
+                    parts = await self._read(self.allocations, *claim)
                     self._decisions.take(Prepared(parts=parts))
             except (APIError, Refused, TimeoutError) as error:
                 why = str(error) or type(error).__name__
             if not all(pod.uid in each.pods for each in self._shown(container)):
                 raise CallRefused(f"claim {claim[0]}/{claim[1]}: {why}")
+
+    async def _read(
+        self, allocations: Allocations, namespace: str, name: str, uid: str
+    ) -> tuple[ClaimPart, ...]:
+        reading = asyncio.create_task(allocations.read(namespace, name, uid), name="claim")
+        try:
+            if not await self._executor.clock.done_within(PATIENCE, reading):
+                raise TimeoutError
+        finally:
+            reading.cancel()
+        return reading.result()
 
     def _shown(self, container: nri_pb2.Container) -> Iterator[ClaimPart]:
         """Yield the parts of held claims that a container shows."""
