@@ -120,7 +120,7 @@ def after(cluster: dict[str, Any], found: MovePlan) -> ClusterSnapshot:
 
 def one_is_enough(snapshot: ClusterSnapshot, asked: PlacementGroup) -> bool:
     """Whether there is one pod whose move makes the group fit, by trying each."""
-    allowed = {each.labels["app"]: each.allowed for each in snapshot.budgets}
+    allowed = {each.name: each.allowed for each in snapshot.budgets}
     for pod in snapshot.pods:
         may = pod.annotations["placement.nri/movable"] == "true"
         if not may or not allowed.get(pod.labels["app"], 1):

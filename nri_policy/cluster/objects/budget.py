@@ -5,7 +5,7 @@ from __future__ import annotations
 from msgspec import Struct
 
 from nri_policy.cluster.objects.document import convert
-from nri_policy.cluster.objects.matching import LabelRequirement
+from nri_policy.cluster.objects.label_selector import LabelSelector
 from nri_policy.cluster.objects.metadata import ObjectIdentity
 from nri_policy.cluster.objects.pod import Pod
 
@@ -13,30 +13,20 @@ KIND = "PodDisruptionBudget"
 
 
 class Budget(Struct, frozen=True):
-    """A budget of the pods with all of these labels, for which all expressions hold."""
+    """A budget of the pods that a selector selects."""
 
     namespace: str
     name: str
-    labels: dict[str, str]
-    expressions: tuple[LabelRequirement, ...]
+    selector: LabelSelector
     allowed: int  # evictions
 
     def covers(self, pod: Pod) -> bool:
         """Return whether *pod* is one of those."""
-        return (
-            pod.namespace == self.namespace
-            and self.labels.items() <= pod.labels.items()
-            and all(each.matches(pod.labels) for each in self.expressions)
-        )
-
-
-class _Selector(Struct, rename="camel"):
-    match_labels: dict[str, str] | None = None
-    match_expressions: list[LabelRequirement] | None = None
+        return pod.namespace == self.namespace and self.selector.selects(pod.labels)
 
 
 class _Spec(Struct):
-    selector: _Selector | None = None
+    selector: LabelSelector | None = None
 
 
 class _Status(Struct, rename="camel"):
@@ -62,7 +52,6 @@ def read_budget(value: object, path: str) -> Budget | None:
     return Budget(
         namespace=namespace,
         name=name,
-        labels=selector.match_labels or {},
-        expressions=tuple(selector.match_expressions or ()),
+        selector=selector,
         allowed=max(0, document.status.disruptions_allowed) if document.status else 0,
     )

@@ -1,9 +1,11 @@
-"""Label selectors as texts, such as kubectl's `-l` takes: `app=web,tier in (a, b),!canary`."""
+"""Label selectors, in objects and as texts that kubectl's `-l` takes: `app=web,tier in (a, b)`."""
 
 from __future__ import annotations
 
 import re
 from collections.abc import Mapping
+
+from msgspec import Struct
 
 from nri_policy.cluster.objects.matching import LabelRequirement
 from nri_policy.foundation.wording import quoted
@@ -30,9 +32,23 @@ _OPERATORS = {
 _COMMA = re.compile(r",(?![^(]*\))")  # not one between values
 
 
-def read_label_selector(text: str) -> tuple[LabelRequirement, ...]:
-    """Return the requirements of a selector; raises ValueError for what Kubernetes refuses."""
-    return tuple(_requirement(part.strip()) for part in _COMMA.split(text))
+class LabelSelector(Struct, frozen=True, rename="camel", gc=False):
+    """Selects what has all of these labels and meets all requirements."""
+
+    match_labels: dict[str, str] | None = None
+    match_expressions: list[LabelRequirement] | None = None
+
+    def selects(self, labels: Mapping[str, str]) -> bool:
+        """Return whether it selects what has *labels*."""
+        return (self.match_labels or {}).items() <= labels.items() and all(
+            each.matches(labels) for each in self.match_expressions or ()
+        )
+
+
+def read_label_selector(text: str) -> LabelSelector:
+    """Return the selector in a text; raises ValueError for what Kubernetes refuses."""
+    parts = _COMMA.split(text)
+    return LabelSelector(match_expressions=[_requirement(part.strip()) for part in parts])
 
 
 def _requirement(text: str) -> LabelRequirement:
@@ -51,8 +67,3 @@ def _requirement(text: str) -> LabelRequirement:
         f"{quoted(text)} is not KEY=VALUE, KEY!=VALUE, KEY in (VALUE, …), KEY notin (…), KEY, !KEY,"
         " KEY>NUMBER or KEY<NUMBER"
     )
-
-
-def selects(selector: tuple[LabelRequirement, ...], labels: Mapping[str, str]) -> bool:
-    """Return whether *labels* meet all requirements."""
-    return all(each.matches(labels) for each in selector)

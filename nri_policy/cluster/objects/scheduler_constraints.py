@@ -11,7 +11,7 @@ from typing import Any
 
 from msgspec import Struct, field
 
-from nri_policy.cluster.objects.matching import LabelRequirement
+from nri_policy.cluster.objects.label_selector import LabelSelector
 from nri_policy.cluster.objects.node import HOSTNAME
 
 _OWN_KIND = "pod anti-affinity to its own kind"
@@ -23,19 +23,9 @@ class _Volume(Struct, rename="camel", gc=False):
     ephemeral: dict[str, Any] | None = None
 
 
-class _Selector(Struct, rename="camel", gc=False):
-    match_labels: dict[str, str] | None = None
-    match_expressions: list[LabelRequirement] | None = None
-
-    def selects(self, labels: Mapping[str, str]) -> bool:
-        return (self.match_labels or {}).items() <= labels.items() and all(
-            each.matches(labels) for each in self.match_expressions or ()
-        )
-
-
 class _Term(Struct, rename="camel", gc=False):
     topology_key: str = ""
-    label_selector: _Selector | None = None
+    label_selector: LabelSelector | None = None
     namespaces: list[str] | None = None
     namespace_selector: dict[str, Any] | None = None
     mismatch_label_keys: list[str] | None = None
@@ -70,7 +60,7 @@ class _SpreadConstraint(Struct, rename="camel", gc=False):
     topology_key: str = ""
     max_skew: int = 1
     min_domains: int | None = None
-    label_selector: _Selector | None = None
+    label_selector: LabelSelector | None = None
 
     def is_own_kind(self, labels: Mapping[str, str]) -> bool:
         """Return whether pods with these labels are to be balanced among themselves."""

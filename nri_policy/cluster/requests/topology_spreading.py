@@ -12,8 +12,7 @@ from typing import Literal
 from msgspec import Struct
 
 from nri_policy.cluster.objects.document import DocumentError, join
-from nri_policy.cluster.objects.label_selector import read_label_selector
-from nri_policy.cluster.objects.matching import LabelRequirement
+from nri_policy.cluster.objects.label_selector import LabelSelector, read_label_selector
 from nri_policy.foundation.wording import quoted
 
 MAX_RULES = 2
@@ -61,9 +60,7 @@ def check_topology_spreading(given: TopologySpreading, path: str) -> None:
             raise DocumentError(join(path, "workloadLabelSelector"), str(error)) from None
 
 
-def selector_of(
-    given: TopologySpreading, labels: Mapping[str, str]
-) -> tuple[LabelRequirement, ...] | None:
+def selector_of(given: TopologySpreading, labels: Mapping[str, str]) -> LabelSelector | None:
     """Return what selects the groups to count, for one with these *labels*.
 
     None if no selector is given, and nothing says which groups have the same owner.
@@ -72,5 +69,5 @@ def selector_of(
         return read_label_selector(given.workload_label_selector)
     for key in _OF_ONE_OWNER:
         if key in labels:
-            return (LabelRequirement(key, "In", [labels[key]]),)
+            return LabelSelector({key: labels[key]})
     return None

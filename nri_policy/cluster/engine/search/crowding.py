@@ -18,7 +18,6 @@ from nri_policy.cluster.engine.state.shape import Path
 from nri_policy.cluster.engine.state.tree import Tree
 from nri_policy.cluster.engine.state.usage import find_named_nodes
 from nri_policy.cluster.objects.assignment import Assignment
-from nri_policy.cluster.objects.label_selector import selects
 from nri_policy.cluster.requests.group import PlacementGroup
 from nri_policy.cluster.requests.request import Unit, Unplaceable, units_of
 from nri_policy.cluster.requests.topology_spreading import TopologySpreading, selector_of
@@ -68,7 +67,7 @@ def find_crowded_domains(
         if each.status.assignments
         and each.namespace == group.namespace
         and (each.namespace, each.name) != own
-        and any(selects(selector, one.template.labels) for one in each.pod_sets)
+        and any(selector.selects(one.template.labels) for one in each.pod_sets)
     ]
     found = []
     for rule in spreading.rules:

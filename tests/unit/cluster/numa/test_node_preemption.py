@@ -17,6 +17,7 @@ from nri_policy.cluster.numa.promised_room import PromisedRoom
 from nri_policy.cluster.numa.promises import LiveZones
 from nri_policy.cluster.numa.service_spread import ServiceSpread
 from nri_policy.cluster.objects.budget import Budget
+from nri_policy.cluster.objects.label_selector import LabelSelector
 from nri_policy.cluster.objects.node import read_node
 from nri_policy.cluster.objects.pod import Pod, read_pod
 from nri_policy.cluster.objects.settings import Extender
@@ -175,10 +176,10 @@ def test_budgets_come_first_then_priority_then_age() -> None:
     asked = document("x", 4, priority=9)
     nodes = Nodes()
     nodes.add("n", FOUR)
-    nodes.pods.set_budget(("default", "a"), Budget("default", "a", {"app": "a"}, (), 0))
+    nodes.pods.set_budget(("default", "a"), Budget("default", "a", LabelSelector({"app": "a"}), 0))
     found = nodes.choose(asked, n=["a1", "b1"])["n"]
     assert (names(found), found.violations) == (["b1", "b2"], 0)
-    nodes.pods.set_budget(("default", "b"), Budget("default", "b", {"app": "b"}, (), 1))
+    nodes.pods.set_budget(("default", "b"), Budget("default", "b", LabelSelector({"app": "b"}), 1))
     found = nodes.choose(asked, n=["a1", "b1"])["n"]
     assert (names(found), found.violations) == (["b1", "b2"], 1)
     nodes.pods.set_budget(("default", "a"), None)
@@ -220,7 +221,7 @@ def test_small_nodes_against_brute_force() -> None:
         nodes.add("n", pods, *free)
         budgets = {kind: chance.randint(0, 2) for kind in "ab"}
         for kind, allowed in budgets.items():
-            budget = Budget("default", kind, {"app": kind}, (), allowed)
+            budget = Budget("default", kind, LabelSelector({"app": kind}), allowed)
             nodes.pods.set_budget(("default", kind), budget)
         cpu = chance.randint(2, 4)
         if max(free) >= cpu:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from nri_policy.cluster.objects.label_selector import read_label_selector, selects
+from nri_policy.cluster.objects.label_selector import read_label_selector
 
 LABELS = {"app": "web", "tier": "b", "size": "3", "empty": ""}
 
@@ -38,7 +38,7 @@ LABELS = {"app": "web", "tier": "b", "size": "3", "empty": ""}
     ],
 )
 def test_a_selector(text: str, expected: bool) -> None:
-    assert selects(read_label_selector(text), LABELS) == expected
+    assert read_label_selector(text).selects(LABELS) == expected
 
 
 @pytest.mark.parametrize(
