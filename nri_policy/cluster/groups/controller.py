@@ -33,7 +33,7 @@ from nri_policy.cluster.groups.group_placer import GroupPlacer
 from nri_policy.cluster.groups.members import Members
 from nri_policy.cluster.groups.placed_pods import PlacedPods
 from nri_policy.cluster.groups.pod_writes import PendingPodWrites
-from nri_policy.cluster.groups.reconcile import Move, Replacement, View, reconcile
+from nri_policy.cluster.groups.reconcile import PodMove, Replacement, View, reconcile
 from nri_policy.cluster.groups.record import NO_FAILURE, Group, SeenGroup
 from nri_policy.cluster.groups.table import GroupTable
 from nri_policy.cluster.groups.writes import (
@@ -415,7 +415,7 @@ class Controller:
         if isinstance(found.attempt, Replacement):
             seen = self.groups.object(key)
             has_other_places = yield from self.placer.replace(seen, found.attempt.hosts)
-        elif isinstance(found.attempt, Move):
+        elif isinstance(found.attempt, PodMove):
             pods, condition = found.attempt.pods, found.attempt.condition
             seen = self.groups.object(key)
             has_other_places = yield from self.placer.move(seen, pods, condition)

@@ -79,7 +79,7 @@ class Replacement(Struct, frozen=True):
     hosts: list[str]
 
 
-class Move(Struct, frozen=True):
+class PodMove(Struct, frozen=True):
     """An attempt to give other places to pods that kube-scheduler does not bind."""
 
     pods: list[UnboundPod]
@@ -92,7 +92,7 @@ class Reconciled(Struct, frozen=True):
     record: Group  # with its place in the queue, when to look again, and what it lacks
     problems: Mapping[Key, str] = MappingProxyType({})  # of its pods, as their Events say
     writes: Sequence[Write] = ()
-    attempt: Replacement | Move | None = None
+    attempt: Replacement | PodMove | None = None
     otherwise: Sequence[Write] = ()  # writes if there is no attempt, or it changes no places
 
 
@@ -141,7 +141,7 @@ class _Reconciliation:
         self._record = view.groups[key]
         self._problems: dict[Key, str] = {}
         self._writes: list[Write] = []
-        self._attempt: Replacement | Move | None = None
+        self._attempt: Replacement | PodMove | None = None
         self._otherwise: list[Write] = []
 
     def run(self) -> Reconciled:
@@ -380,7 +380,7 @@ class _Reconciliation:
         pods = f"{len(unbound)} of {counted(len(self._members), 'pod')} not bound"
         text = f"{pods}: {first.pod.name}: {first.words}"
         condition = Condition(type=NOT_BOUND, reason="Unschedulable", message=text)
-        self._attempt = Move(unbound, condition)
+        self._attempt = PodMove(unbound, condition)
         return [condition]
 
     def _run(self, lacking: dict[str, int], conditions: list[Condition]) -> None:
