@@ -20,43 +20,23 @@ group's priority is the highest of its pods'; a PlacementGroup says its own.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any
 
 import msgspec
 from msgspec import Struct
 
-from nri_policy.cluster.objects.assignment import MAX_COUNT
 from nri_policy.cluster.objects.device_claims import CLAIM, TEMPLATE, DeviceClaims
 from nri_policy.cluster.objects.document import DocumentError, convert, join
 from nri_policy.cluster.objects.metadata import Key, ObjectIdentity
-from nri_policy.cluster.objects.pod import Pod, read_pod, template_of
 from nri_policy.cluster.objects.priority import PRIORITY_CLASS, PriorityClasses
 from nri_policy.cluster.requests import group as placement
 from nri_policy.cluster.requests.annotations import (
-    GROUP,
-    GROUP_SIZE,
-    JOBSET_EXCLUSIVE,
-    LWS_SUBGROUP_EXCLUSIVE,
-    POD_GROUP,
-    POD_GROUP_TOTAL,
-    POD_SET,
     check_owner,
-    read_size,
-    request_of,
 )
-from nri_policy.cluster.requests.group import PlacementGroup, PodSet, read_group
+from nri_policy.cluster.requests.group import PlacementGroup, read_group
 from nri_policy.cluster.requests.request import units_of
 from nri_policy.cluster.workloads.job_sets import MAIN, read_job_set, read_leader_workers
-from nri_policy.cluster.workloads.membership import (
-    JOBSET,
-    LWS,
-    LWS_GROUP,
-    LWS_SUBGROUP,
-    PodGroup,
-    find_owning_job,
-    read_pod_group,
-)
 from nri_policy.cluster.workloads.pod_sets import (
     check_fields,
     make_group,
@@ -65,6 +45,7 @@ from nri_policy.cluster.workloads.pod_sets import (
     with_request,
 )
 from nri_policy.cluster.workloads.replica_kinds import REPLICA_KINDS, replicas_of
+from nri_policy.cluster.workloads.single_pods import POD_GROUP_KIND, GroupsOfPods
 from nri_policy.cluster.workloads.train_jobs import (
     RUNTIMES,
     TRAIN_JOB,
@@ -99,10 +80,9 @@ class _Template(Struct):
 
 _COUNTS = {kind: each.count for kind, each in WORKLOADS.items() if each.count is not None}
 _SETS = ("JobSet", "LeaderWorkerSet", TRAIN_JOB)
-_POD_GROUP = "PodGroup"
 CLAIMS = (CLAIM, TEMPLATE)
-_NO_GROUPS = (_POD_GROUP, *CLAIMS, PRIORITY_CLASS, *RUNTIMES)  # beside what names them
-_KINDS = (*_COUNTS, *_SETS, *REPLICA_KINDS, "Pod", _POD_GROUP, placement.KIND)
+_NO_GROUPS = (POD_GROUP_KIND, *CLAIMS, PRIORITY_CLASS, *RUNTIMES)  # beside what names them
+_KINDS = (*_COUNTS, *_SETS, *REPLICA_KINDS, "Pod", POD_GROUP_KIND, placement.KIND)
 
 
 def add_priority_classes(documents: Iterable[object], classes: PriorityClasses) -> None:
@@ -131,10 +111,9 @@ def read_groups(
         classes = PriorityClasses()
         add_priority_classes(documents, classes)
     groups: dict[Key, PlacementGroup] = {}
-    sizes: dict[Key, tuple[int, str]] = {}  # of groups made of pods
     made_of: dict[Key, list[tuple[Object, str]]] = {}  # pods, or what makes them
     found = [each for each in each_object(documents) if not is_left_out(each[0])]
-    pod_groups = _pod_groups(found)
+    of_pods = GroupsOfPods(groups, found)
     runtimes: Runtimes = {}
     for value, place in found:
         if value.get("kind") in RUNTIMES:
@@ -142,13 +121,12 @@ def read_groups(
     for value, place in found:
         if value.get("kind") == "Pod":
             check_fields(value, place)
-            keys = [_add_pod(groups, sizes, pod_groups, value, place)]
+            keys = [of_pods.add(value, place)]
         else:
             keys = _add_groups(groups, value, runtimes, place)
         for key in keys if value.get("kind") != placement.KIND else ():
             made_of.setdefault(key, []).append((value, place))
-    for key, (size, place) in sizes.items():
-        groups[key] = _fill_up(groups[key], size, place)
+    of_pods.fill_up()
     for key, given in made_of.items():
         priority, unknown = classes.highest(given)
         groups[key] = msgspec.structs.replace(groups[key], priority=priority, unknown_class=unknown)
@@ -306,100 +284,3 @@ def _placement_group(value: Object, path: str) -> PlacementGroup:
         for each, place in zip(group.pod_sets, places, strict=True)
     )
     return msgspec.structs.replace(group, pod_sets=pod_sets)
-
-
-def _pod_groups(documents: Iterable[tuple[Object, str]]) -> dict[Key, PodGroup]:
-    """Return the PodGroups of Kubernetes among *documents*."""
-    given = [
-        read_pod_group(value, place)
-        for value, place in documents
-        if value.get("kind") == _POD_GROUP and not mistyped_workload(value)
-    ]
-    return {(each.namespace, each.name): each for each in given}
-
-
-def _add_pod(
-    groups: dict[Key, PlacementGroup],
-    sizes: dict[Key, tuple[int, str]],
-    pod_groups: Mapping[Key, PodGroup],
-    value: object,
-    path: str,
-) -> Key:
-    """Put one more pod into its group, into the pod set that it names or that is like it.
-
-    Return which group that is.
-    """
-    pod = read_pod(value, path)
-    place = join(path, "metadata")
-    given = {**pod.labels, **pod.annotations}
-    pod_group = pod_groups.get((pod.namespace, pod.pod_group))
-    named = _group_name(pod, given, pod_group)
-    key = (pod.namespace, named or pod.name)
-    if key in groups and (named is None or key not in sizes):
-        raise DocumentError(join(place, "name"), f"{quoted(key[1])} names two groups")
-    template = template_of(pod)
-    request = request_of(template, place)
-    pod_sets = list(groups[key].pod_sets) if key in groups else []
-    name = given.get(POD_SET)
-    for number, each in enumerate(pod_sets):
-        alike = (each.template.spec, each.request) == (pod.spec, request)
-        if each.name == name or (name is None and alike):
-            pod_sets[number] = msgspec.structs.replace(each, count=each.count + 1)
-            break
-    else:
-        name = name or (f"{MAIN}-{len(pod_sets)}" if pod_sets else MAIN)
-        pod_sets.append(PodSet(name=name, count=1, template=template, request=request))
-    groups[key] = PlacementGroup(namespace=key[0], name=key[1], pod_sets=tuple(pod_sets))
-    if named is None and GROUP_SIZE in given:
-        raise DocumentError(join(join(place, "annotations"), GROUP_SIZE), f"it needs {GROUP}")
-    if named is not None:
-        size = read_size(pod.annotations, pod.labels, place)
-        if size is None and POD_GROUP in given:
-            size = _total(given, place)
-        there = sum(each.count for each in pod_sets)
-        if size is None and pod_group is not None and pod_group.least is not None:
-            size = max(there, pod_group.least)
-        sizes[key] = (there if size is None else size, place)
-    return key
-
-
-def _group_name(pod: Pod, given: Mapping[str, str], pod_group: PodGroup | None) -> str | None:
-    """Return the group of a pod, None for a pod alone.
-
-    A PodGroup outside the documents is taken for a gang of the pods that name it.
-    """
-    for name in (GROUP, POD_GROUP):
-        if name in given:
-            return given[name]
-    if pod.pod_group and (pod_group is None or pod_group.least is not None):
-        return pod.pod_group
-    if LWS in given:
-        name = f"{given[LWS]}-{given.get(LWS_GROUP, '0')}"
-        apart = LWS_SUBGROUP_EXCLUSIVE in given and LWS_SUBGROUP in given
-        return f"{name}-{given[LWS_SUBGROUP]}" if apart else name
-    jobset = None if JOBSET_EXCLUSIVE in given else given.get(JOBSET)
-    return jobset or find_owning_job(pod)
-
-
-def _total(given: Mapping[str, str], path: str) -> int | None:
-    text = given.get(POD_GROUP_TOTAL)
-    if text is None:
-        return None
-    if not (text.isascii() and text.isdigit() and len(text) < 11 and 1 <= int(text) <= MAX_COUNT):
-        place = join(join(path, "annotations"), POD_GROUP_TOTAL)
-        raise DocumentError(place, f"{quoted(text)} is not a number of pods")
-    return int(text)
-
-
-def _fill_up(group: PlacementGroup, size: int, path: str) -> PlacementGroup:
-    """Return a group of *size* pods: one pod in the documents stands for all equal pods.
-
-    Raises DocumentError if the missing pods could belong to several pod sets.
-    """
-    there = sum(each.count for each in group.pod_sets)
-    if there == size:
-        return group
-    if there > size or len(group.pod_sets) > 1:
-        raise DocumentError(path, f"group {quoted(group.name)} has {there} of its {size} pods")
-    (only,) = group.pod_sets
-    return msgspec.structs.replace(group, pod_sets=(msgspec.structs.replace(only, count=size),))

@@ -1,0 +1,151 @@
+"""Groups of the single pods in documents: each pod is of the group that it names, or one by itself.
+
+One pod stands for all equal pods of its group that are not there.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+import msgspec
+
+from nri_policy.cluster.objects.assignment import MAX_COUNT
+from nri_policy.cluster.objects.document import DocumentError, join
+from nri_policy.cluster.objects.metadata import Key
+from nri_policy.cluster.objects.pod import Pod, read_pod, template_of
+from nri_policy.cluster.requests.annotations import (
+    GROUP,
+    GROUP_SIZE,
+    JOBSET_EXCLUSIVE,
+    LWS_SUBGROUP_EXCLUSIVE,
+    POD_GROUP,
+    POD_GROUP_TOTAL,
+    POD_SET,
+    read_size,
+    request_of,
+)
+from nri_policy.cluster.requests.group import PlacementGroup, PodSet
+from nri_policy.cluster.workloads.job_sets import MAIN
+from nri_policy.cluster.workloads.membership import (
+    JOBSET,
+    LWS,
+    LWS_GROUP,
+    LWS_SUBGROUP,
+    PodGroup,
+    find_owning_job,
+    read_pod_group,
+)
+from nri_policy.foundation.wording import quoted
+from nri_policy.manifests.fields import mistyped_workload
+
+POD_GROUP_KIND = "PodGroup"
+
+Object = dict[str, Any]
+
+
+class GroupsOfPods:
+    """The groups that pods make, among others."""
+
+    def __init__(
+        self, groups: dict[Key, PlacementGroup], documents: Iterable[tuple[Object, str]]
+    ) -> None:
+        """Put them into *groups*; *documents* have the PodGroups of Kubernetes."""
+        self._groups = groups
+        self._pod_groups = _read_pod_groups(documents)
+        self._sizes: dict[Key, tuple[int, str]] = {}
+
+    def add(self, value: object, path: str) -> Key:
+        """Put one more pod into its group, into the pod set that it names or that is like it.
+
+        Return which group that is.
+        """
+        pod = read_pod(value, path)
+        place = join(path, "metadata")
+        given = {**pod.labels, **pod.annotations}
+        pod_group = self._pod_groups.get((pod.namespace, pod.pod_group))
+        named = _group_name(pod, given, pod_group)
+        key = (pod.namespace, named or pod.name)
+        if key in self._groups and (named is None or key not in self._sizes):
+            raise DocumentError(join(place, "name"), f"{quoted(key[1])} names two groups")
+        template = template_of(pod)
+        request = request_of(template, place)
+        pod_sets = list(self._groups[key].pod_sets) if key in self._groups else []
+        name = given.get(POD_SET)
+        for number, each in enumerate(pod_sets):
+            alike = (each.template.spec, each.request) == (pod.spec, request)
+            if each.name == name or (name is None and alike):
+                pod_sets[number] = msgspec.structs.replace(each, count=each.count + 1)
+                break
+        else:
+            name = name or (f"{MAIN}-{len(pod_sets)}" if pod_sets else MAIN)
+            pod_sets.append(PodSet(name=name, count=1, template=template, request=request))
+        self._groups[key] = PlacementGroup(namespace=key[0], name=key[1], pod_sets=tuple(pod_sets))
+        if named is None and GROUP_SIZE in given:
+            raise DocumentError(join(join(place, "annotations"), GROUP_SIZE), f"it needs {GROUP}")
+        if named is not None:
+            size = read_size(pod.annotations, pod.labels, place)
+            if size is None and POD_GROUP in given:
+                size = _total(given, place)
+            there = sum(each.count for each in pod_sets)
+            if size is None and pod_group is not None and pod_group.least is not None:
+                size = max(there, pod_group.least)
+            self._sizes[key] = (there if size is None else size, place)
+        return key
+
+    def fill_up(self) -> None:
+        """Give each group the pods of its size."""
+        for key, (size, path) in self._sizes.items():
+            self._groups[key] = _fill_up(self._groups[key], size, path)
+
+
+def _read_pod_groups(documents: Iterable[tuple[Object, str]]) -> dict[Key, PodGroup]:
+    """Return the PodGroups of Kubernetes among *documents*."""
+    given = [
+        read_pod_group(value, place)
+        for value, place in documents
+        if value.get("kind") == POD_GROUP_KIND and not mistyped_workload(value)
+    ]
+    return {(each.namespace, each.name): each for each in given}
+
+
+def _group_name(pod: Pod, given: Mapping[str, str], pod_group: PodGroup | None) -> str | None:
+    """Return the group of a pod, None for a pod alone.
+
+    A PodGroup outside the documents is taken for a gang of the pods that name it.
+    """
+    for name in (GROUP, POD_GROUP):
+        if name in given:
+            return given[name]
+    if pod.pod_group and (pod_group is None or pod_group.least is not None):
+        return pod.pod_group
+    if LWS in given:
+        name = f"{given[LWS]}-{given.get(LWS_GROUP, '0')}"
+        apart = LWS_SUBGROUP_EXCLUSIVE in given and LWS_SUBGROUP in given
+        return f"{name}-{given[LWS_SUBGROUP]}" if apart else name
+    jobset = None if JOBSET_EXCLUSIVE in given else given.get(JOBSET)
+    return jobset or find_owning_job(pod)
+
+
+def _total(given: Mapping[str, str], path: str) -> int | None:
+    text = given.get(POD_GROUP_TOTAL)
+    if text is None:
+        return None
+    if not (text.isascii() and text.isdigit() and len(text) < 11 and 1 <= int(text) <= MAX_COUNT):
+        place = join(join(path, "annotations"), POD_GROUP_TOTAL)
+        raise DocumentError(place, f"{quoted(text)} is not a number of pods")
+    return int(text)
+
+
+def _fill_up(group: PlacementGroup, size: int, path: str) -> PlacementGroup:
+    """Return a group of *size* pods: one pod in the documents stands for all equal pods.
+
+    Raises DocumentError if the missing pods could belong to several pod sets.
+    """
+    there = sum(each.count for each in group.pod_sets)
+    if there == size:
+        return group
+    if there > size or len(group.pod_sets) > 1:
+        raise DocumentError(path, f"group {quoted(group.name)} has {there} of its {size} pods")
+    (only,) = group.pod_sets
+    return msgspec.structs.replace(group, pod_sets=(msgspec.structs.replace(only, count=size),))
