@@ -55,10 +55,8 @@ def place(cluster: Object, group: Object, settings: Object | None = None) -> Obj
     with _text_errors():
         asked, snapshot = read_group(group), read_snapshot(cluster)
         if asked.status.assignments:  # which count, not those of the same group in the cluster
-            key = asked.namespace, asked.name
-            groups = [
-                asked if (each.namespace, each.name) == key else each for each in snapshot.groups
-            ]
+            key = asked.key
+            groups = [asked if each.key == key else each for each in snapshot.groups]
             snapshot = replace(snapshot, groups=tuple(groups))
         status = engine_of(snapshot, read_settings(settings)).place(asked)
     return {
@@ -137,7 +135,7 @@ def count_open_places(snapshot: ClusterSnapshot) -> int:
     """Return how many places groups have, Kueue's too, for pods that are not bound yet."""
     places = Counter[Key]()
     for group in (*snapshot.groups, *map(group_of, snapshot.workloads)):
-        places[group.namespace, group.name] = places_by_pod_set(group).total()
+        places[group.key] = places_by_pod_set(group).total()
     for pod in snapshot.pods if places else ():
         if pod.node and not pod.finished:
             places[pod.namespace, assigned_group(pod) or named_group(pod) or ""] -= 1
@@ -147,7 +145,7 @@ def count_open_places(snapshot: ClusterSnapshot) -> int:
 def find_pods_elsewhere(snapshot: ClusterSnapshot) -> list[Pod]:
     """Return the pods that run where their group has no place: they count there, beside these."""
     nodes = {each.name: each for each in snapshot.nodes}
-    groups = {(each.namespace, each.name): each.status.assignments for each in snapshot.groups}
+    groups = {each.key: each.status.assignments for each in snapshot.groups}
     pods: dict[Key, list[Pod]] = {}
     for pod in snapshot.pods if groups else ():
         key = (pod.namespace, named_group(pod) or "")

@@ -178,7 +178,7 @@ class Controller:
 
     def set_pod(self, pod: Pod) -> None:
         """Update a pod."""
-        key = (pod.namespace, pod.name)
+        key = pod.key
         old = self.members.pod(key)
         joined = self.members.set_pod(pod)
         for group in (joined.left, joined.group):
@@ -212,7 +212,7 @@ class Controller:
 
         A status that does not fit the group itself is not believed.
         """
-        key = (group.namespace, group.name)
+        key = group.key
         lie = find_disagreement(group)
         if lie:
             self._notices.append(Notice(key, "Malformed", lie))
@@ -251,7 +251,7 @@ class Controller:
 
         Kueue's pods count at their assigned nodes.
         """
-        key = (group.namespace, group.name)
+        key = group.key
         if group.status.assignments:
             self.engine.state.set_group(group)
         elif key in self.engine.state.groups:
@@ -270,13 +270,13 @@ class Controller:
         """
         if isinstance(write, PodWrite):
             pod = pod_of(write)
-            key, group = (pod.namespace, pod.name), (pod.namespace, write.group)
+            key, group = pod.key, (pod.namespace, write.group)
             self.members.update(key, write=None, unanswered=False)
             self._dirty[group] = None
             if reason and self._back_off_pod(group, key, reason, wait):
                 self._notices.append(Notice(key, "Refused", reason, pod=True))
         elif not isinstance(write, Notice):
-            group = (write.group.namespace, write.group.name)
+            group = write.group.key
             record = self.groups[group]
             back_off = record.back_off
             if reason:
@@ -298,11 +298,11 @@ class Controller:
         """
         if isinstance(write, OpenGate):
             pod = write.opening.pod
-            key, group = (pod.namespace, pod.name), (pod.namespace, write.group)
+            key, group = pod.key, (pod.namespace, write.group)
             self.members.update(key, unanswered=write is self.members.state(key).write)
             self._back_off_pod(group, key, wait=wait)
         elif isinstance(write, GroupWrite):
-            group = (write.group.namespace, write.group.name)
+            group = write.group.key
             record = self.groups[group]
             back_off = record.back_off.after_failure(self._clock.now(), wait=wait)
             self.groups.update(group, unanswered=write is record.write, back_off=back_off)
@@ -467,9 +467,9 @@ class Controller:
                 changed: dict[str, Any] = {"write": write, "unanswered": False}
                 if not isinstance(write, OpenGate):
                     changed["ended"] = write.message
-                self.members.update((pod.namespace, pod.name), **changed)
+                self.members.update(pod.key, **changed)
             elif not isinstance(write, Notice):
-                key = (write.group.namespace, write.group.name)
+                key = write.group.key
                 if isinstance(write, WriteStatus) and write.promised:
                     self.engine.state.set_group(write.group)
                     self._placed_pods.recount(key, write.group)  # pods on failed hosts stay there

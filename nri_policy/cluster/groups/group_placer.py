@@ -111,7 +111,7 @@ class GroupPlacer:
         """Take in the hosts that the status of a group says are set aside for it."""
         hold = group.status.hold or HoldStatus()
         since = self._moment(hold.since, self._clock.now())
-        key = (group.namespace, group.name)
+        key = group.key
         self.waiting.restore(key, tuple(group.status.reserved), since)
 
     def _with_hold(self, key: Key, status: GroupStatus) -> GroupStatus:
@@ -199,7 +199,7 @@ class GroupPlacer:
         group = seen.group
         if self._pod_writes.under_way(key) or self._groups[key].is_busy(self._clock.now()):
             return
-        more = self._placed_pods.missing_places(key, group, owned=bool(seen.owners))
+        more = self._placed_pods.missing_places(group, owned=bool(seen.owners))
         found = self._try(key, group, more)
         if found.assignments:
             self.statistics.count_placement(self.queue.seconds_waited(key, self._clock.now()))
@@ -241,7 +241,7 @@ class GroupPlacer:
         Return False while a victim has a pending write.
         """
         found = find_victims(self._engine, group) or []
-        keys = [(each.namespace, each.name) for each in found]
+        keys = [each.key for each in found]
         now = self._clock.now()
         if any(self._groups[key].is_busy(now) or self._pod_writes.under_way(key) for key in keys):
             return False
@@ -283,7 +283,7 @@ class GroupPlacer:
         the group gets another status.
         """
         group = seen.group
-        key = (group.namespace, group.name)
+        key = group.key
         names = {
             each.pod.name for each in unbound if any(own.controller for own in each.pod.owners)
         }
@@ -323,7 +323,7 @@ class GroupPlacer:
         Return whether the group gets another status.
         """
         group = seen.group
-        key = (group.namespace, group.name)
+        key = group.key
         if self._pod_writes.under_way(key):
             return False  # a pod may be on its way to a place that the group would no longer have
         degraded = replace(group.status, state="Degraded", unhealthy_nodes=unhealthy, conditions=[])
@@ -381,4 +381,4 @@ def report_refusal(
     if status != group.status and not record.is_busy(now):
         yield WriteStatus(with_status(group, status), record.seen.revision)
     if found.message and found.message != record.problem:
-        yield Notice((group.namespace, group.name), found.state, found.message)
+        yield Notice(group.key, found.state, found.message)

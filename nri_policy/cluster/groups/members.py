@@ -96,7 +96,7 @@ class Members:
 
     def records(self, members: Sequence[Member]) -> Iterator[PodRecord]:
         """Yield the records of pods of a group."""
-        return (self._pods[each.pod.namespace, each.pod.name] for each in members)
+        return (self._pods[each.pod.key] for each in members)
 
     def of(self, group: Key) -> list[Member]:
         """Return all pods of a group, those that ended included."""
@@ -131,7 +131,7 @@ class Members:
 
         *names* are the pod sets of all of its pods, *owners* the uids of the group's owners.
         """
-        members = self.of((group.namespace, group.name))
+        members = self.of(group.key)
         jobs = {(each.pod.namespace, find_owning_job(each.pod) or "") for each in members}
         jobs |= {self._jobs_by_uid[uid] for uid in owners if uid in self._jobs_by_uid}
         known = [job for each in sorted(jobs) if (job := self.job(each)) is not None]
@@ -243,7 +243,7 @@ class Members:
 
     def set_pod(self, pod: Pod) -> Joined:
         """Store a pod."""
-        key = (pod.namespace, pod.name)
+        key = pod.key
         self.latest = max(self.latest, pod.created)
         old, left = self._pods.get(key), self.remove_pod(key)
         made, member, problem = self._made_from(pod), None, ""
@@ -320,7 +320,7 @@ class Members:
 
     def _made_from(self, pod: Pod) -> Made | None:
         """Return the objects that a pod was made from, None where one of them is not known yet."""
-        key = (pod.namespace, pod.name)
+        key = pod.key
         job = pod_group = owner = None
         if (name := find_owning_job(pod)) is not None:
             job = self._jobs.join((pod.namespace, name), key)

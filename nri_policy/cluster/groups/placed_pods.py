@@ -41,7 +41,7 @@ class PlacedPods:
         """Return the phases of the pods that are where their group has places."""
         elsewhere = self._members.elsewhere.get(group, ())
         pods = [each.pod for each in self._members.of(group)]
-        return Counter(pod.phase for pod in pods if (pod.namespace, pod.name) not in elsewhere)
+        return Counter(pod.phase for pod in pods if pod.key not in elsewhere)
 
     def count(self, group: Key | None, pod: Pod) -> None:
         """Have the engine count a pod of a group, or of none.
@@ -49,7 +49,7 @@ class PlacedPods:
         One that ended leaves its place to the group. Pods of Kueue's Workloads that Kueue
         released count at Kueue's assignment, if any.
         """
-        key = (pod.namespace, pod.name)
+        key = pod.key
         assigned = assigned_group(pod)
         if assigned is not None:
             self._state.set_member(pod, assigned)
@@ -92,24 +92,24 @@ class PlacedPods:
                 self.count(key, each.pod)
         return bool(changed)
 
-    def give_back(self, key: Key, group: PlacementGroup, owners: Collection[str]) -> GroupStatus:
+    def give_back(self, group: PlacementGroup, owners: Collection[str]) -> GroupStatus:
         """Return the status of a group without its unclaimed places.
 
         *owners* are the uids of its owners.
         """
-        members = self._members.of(key)
+        members = self._members.of(group.key)
         names = pod_set_names(members, self._state.levels, group.pod_sets)
         claimed = self._members.count_claims(group, names, owners)
         if all(count <= claimed[name] for name, count in places_by_pod_set(group).items()):
             return group.status
         return give_back(group, members, names, claimed, self._state.nodes)
 
-    def missing_places(self, key: Key, group: PlacementGroup, *, owned: bool) -> dict[str, int]:
+    def missing_places(self, group: PlacementGroup, *, owned: bool) -> dict[str, int]:
         """Return how many places more the pods that wait need, by pod set, once all are there.
 
         Only the owner of a group may have it become larger than its `spec` says.
         """
-        members = self._members.live(key)
+        key, members = group.key, self._members.live(group.key)
         try:
             check_complete(key, members, self._members.count_spared(key))
         except (Incomplete, DocumentError):
@@ -123,11 +123,11 @@ class PlacedPods:
                 found[each.name] = count - places[each.name]
         return found
 
-    def hosts(self, key: Key, group: PlacementGroup) -> tuple[list[str], set[str]]:
+    def hosts(self, group: PlacementGroup) -> tuple[list[str], set[str]]:
         """Return the hosts that a group needs, and those where a pod of it makes progress."""
         busy = {
             self.host(pod)
-            for pod in (each.pod for each in self._members.of(key))
+            for pod in (each.pod for each in self._members.of(group.key))
             if pod.node in self._state.nodes and not (pod.finished or pod.deleted)
         }
         return [*+hosts_of(group)], busy

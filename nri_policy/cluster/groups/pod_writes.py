@@ -63,7 +63,7 @@ class PendingPodWrites:
         when the watch shows that. Writes without an answer are repeated even to closed hosts: only
         the answer tells their outcome.
         """
-        for key in sorted(self._members.unanswered.get((group.namespace, group.name), ())):
+        for key in sorted(self._members.unanswered.get(group.key, ())):
             state = self._members.state(key)
             if state.write is not None and state.back_off.until <= self._clock.now():
                 yield state.write
@@ -86,7 +86,7 @@ class PendingPodWrites:
 
     def _as_asked(self, member: Member) -> Member:
         """Return a pod as it is once its gate is open, if that is under way."""
-        asked = self._members.state((member.pod.namespace, member.pod.name)).write
+        asked = self._members.state(member.pod.key).write
         if not isinstance(asked, OpenGate):
             return member
         return replace(member, pod=asked.opening.opened(self.gate))
@@ -106,7 +106,7 @@ class PendingPodWrites:
         )
         for each in members:
             pod = each.pod
-            key = (pod.namespace, pod.name)
+            key = pod.key
             host = pod.spec.node_selector.get(HOSTNAME)
             if pod.node or not host or self.gate in pod.gates or not self._may_ask(key):
                 continue
@@ -132,7 +132,7 @@ class PendingPodWrites:
         """Yield the pods that have to go with their group's places."""
         status = group.status
         for each in members:
-            pod = (each.pod.namespace, each.pod.name)
+            pod = each.pod.key
             if self.gate not in each.pod.gates and self._may_ask(pod):
                 yield DeletePod(each.pod, group.name, status.evicted, status.message)
                 yield from self._events(pod, status.evicted, status.message)

@@ -279,7 +279,7 @@ class _Reconciliation:
     def _keep(self) -> None:
         """Find the next writes of a placed group, or of one that lost its places."""
         group, pod_writes = self._group, self._view.pod_writes
-        status = self._view.placed_pods.give_back(self._key, group, self._seen.owners)
+        status = self._view.placed_pods.give_back(group, self._seen.owners)
         if status != group.status and not pod_writes.under_way(self._key):
             self._write_status(status)
             return
@@ -304,9 +304,7 @@ class _Reconciliation:
 
     def _keep_healthy(self) -> None:
         """Find the next writes of a group on healthy hosts, but for gates to open."""
-        lacking = self._view.placed_pods.missing_places(
-            self._key, self._group, owned=bool(self._seen.owners)
-        )
+        lacking = self._view.placed_pods.missing_places(self._group, owned=bool(self._seen.owners))
         if not lacking:
             self._leave_queue()
         elif self._grow(lacking):
@@ -353,7 +351,7 @@ class _Reconciliation:
 
     def _unhealthy(self) -> list[str]:
         """Return the hosts of the group that failed, but for those that it no longer needs."""
-        hosts, busy = self._view.placed_pods.hosts(self._key, self._group)
+        hosts, busy = self._view.placed_pods.hosts(self._group)
         tolerations = [
             (*each.template.spec.tolerations, *(topology.tolerations if topology else ()))
             for each in self._group.pod_sets

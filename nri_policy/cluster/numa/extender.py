@@ -92,11 +92,11 @@ class Verbs:
         pod, names = _arguments(body)
         self._zones.expire()
         self._spread.expire()
-        self._spread.withdraw(pod.namespace, pod.name)
+        self._spread.withdraw(*pod.key)
         self._pod_arrived(pod)
         choose = self._zones.fits.settings.choose
         if choose:
-            self._zones.withdraw((pod.namespace, pod.name))
+            self._zones.withdraw(pod.key)
         request = self._zones.fits.request(pod)
         verdicts, slots = self._zones.fits.ask(request).verdicts, self._zones.fits.slots
         fitting: list[str] = []
@@ -146,7 +146,7 @@ class Verbs:
         if self._room is None:
             return fitting
         self._room.expire()
-        self._room.withdraw((pod.namespace, pod.name))
+        self._room.withdraw(pod.key)
         refused = self._room.refusals(pod, fitting)
         if not refused:
             return fitting

@@ -276,7 +276,7 @@ class HostZones:
             return "empty", *alike
         zones, used = self._zones(), list[Hashable]()
         for name in names:
-            ended = {(pod.namespace, pod.name): pod for pod in self._ended.get(name, ())}
+            ended = {pod.key: pod for pod in self._ended.get(name, ())}
             promised = zones.promised_on(name)
             used += [(each.request, each.zone) for each in promised if each.pod not in ended]
             ended = {key: ended[key] for key in ended.keys() - {each.pod for each in promised}}

@@ -19,7 +19,7 @@ class NodePods:
 
     def set_pod(self, pod: Pod) -> None:
         """Take in that a pod came or changed."""
-        key = (pod.namespace, pod.name)
+        key = pod.key
         self.remove_pod(*key)
         if pod.node and not pod.finished:
             self._by_node.setdefault(pod.node, {})[key] = pod

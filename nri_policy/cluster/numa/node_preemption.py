@@ -84,9 +84,7 @@ class Preemption:
         if any(each.uid in here for each in chosen.pods):
             return False
         if lists_pods(report):
-            counted = [
-                each for each in chosen.pods if not omits_pod(report, (each.namespace, each.name))
-            ]
+            counted = [each for each in chosen.pods if not omits_pod(report, each.key)]
         else:
             counted = [*chosen.pods] if report is chosen.report else []
         return bool(counted) and self._fits(self._zones.fits.request(pod), node, counted)
@@ -170,7 +168,7 @@ class _Room:
         self._steps = [(each.stays, request.own(each)) for each in steps]
         self._held: dict[int, Sequence[Held]] = {}
         for each in here:
-            counted = (each.namespace, each.name) not in zones.promises
+            counted = each.key not in zones.promises
             self._held[id(each)] = zones.held(node, each, kinds.of(each)[1]) if counted else ()
 
     def fits(self, leaving: Collection[Pod]) -> bool:

@@ -99,7 +99,7 @@ class PromisedRoom:
 
     def set_pod(self, pod: Pod) -> None:
         """Take in that a pod came or changed."""
-        key = (pod.namespace, pod.name)
+        key = pod.key
         known = self._pods.get(key)
         if not pod.node or pod.finished:
             if known is not None or pod.finished:
@@ -154,7 +154,7 @@ class PromisedRoom:
 
     def let_through(self, pod: Pod, names: Iterable[str]) -> None:
         """Count a pod that may run on one of these nodes, where a node has empty places."""
-        key = (pod.namespace, pod.name)
+        key = pod.key
         self.withdraw(key)
         nodes = frozenset(names)
         if nodes and _group_of(pod) not in self._groups:

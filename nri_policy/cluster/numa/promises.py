@@ -123,7 +123,7 @@ class LiveZones:
 
     def set_pod(self, pod: Pod) -> None:
         """Take in that a pod came or changed."""
-        key = (pod.namespace, pod.name)
+        key = pod.key
         if pod.finished:
             self.remove_pod(*key)
             return
@@ -174,7 +174,7 @@ class LiveZones:
         if not fitting:
             return None
         best = min(fitting, key=lambda name: (-answer.scores[slots[name]], name))
-        self._make((pod.namespace, pod.name), best, request, None, bound=False)
+        self._make(pod.key, best, request, None, bound=False)
         return best
 
     def keep(self, key: Key, node: str, request: NumaRequest, zone: int | None = None) -> bool:
@@ -205,7 +205,7 @@ class LiveZones:
         made = LiveZones(self.fits.settings, ClusterView(), self._clock)
         made.view, made.fits.reader = own, self.fits.reader
         for name in nodes:
-            gone = {(pod.namespace, pod.name): pod for pod in ended.get(name, ())}
+            gone = {pod.key: pod for pod in ended.get(name, ())}
             for key, promise in self._promised.get(name, {}).items():
                 if key not in gone:
                     made.promises[key] = promise
@@ -234,7 +234,7 @@ class LiveZones:
 
         Raises NoRoomError if other pods took the room since the pod was admitted.
         """
-        self.withdraw((pod.namespace, pod.name))
+        self.withdraw(pod.key)
         request = self.fits.request(pod)
         # smaller pods got their zones beside the zone kept for this pod, and must not get that zone
         self._put(node, least=size_of(request))
@@ -244,7 +244,7 @@ class LiveZones:
         self._put(node)
         if verdict != FITS:
             raise NoRoomError(f"node {node}: {reason_of(verdict)}")
-        self._make((pod.namespace, pod.name), node, request, zone, bound=False)
+        self._make(pod.key, node, request, zone, bound=False)
         return None if zone is None else zone_name(zone)
 
     def _zone(self, name: str, request: NumaRequest) -> int | None:
@@ -399,7 +399,7 @@ class LiveZones:
         The zones are those that the report names, else the one that the pod was sent to.
         """
         amounts = [*self._amounts(name, request or self.fits.request(pod))]
-        zones: Sequence[int | None] = self._zones_in(name).get((pod.namespace, pod.name), ())
+        zones: Sequence[int | None] = self._zones_in(name).get(pod.key, ())
         if len(zones) > len(amounts) and len({*zones}) == 1:  # the pod in all
             zones = zones[:1]
         if len(zones) != len(amounts):

@@ -72,9 +72,9 @@ class ServiceSpread:
 
     def set_pod(self, pod: Pod) -> None:
         """Take in that a pod came or changed."""
-        if not pod.node and (pod.namespace, pod.name) in self._promised:
+        if not pod.node and pod.key in self._promised:
             return
-        before = self.remove_pod(pod.namespace, pod.name)
+        before = self.remove_pod(*pod.key)
         if not pod.node:
             return
         service = _service(pod) if _asks(pod) else None
@@ -85,7 +85,7 @@ class ServiceSpread:
         self._count(pod, pod.node, service)
 
     def _count(self, pod: Pod, node: str, service: Service | None) -> None:
-        self._at[pod.namespace, pod.name] = (node, service)
+        self._at[pod.key] = (node, service)
         self._every[node] += 1
         if service is not None:
             self._own[service][node] += 1
@@ -102,9 +102,9 @@ class ServiceSpread:
     def promise(self, pod: Pod, node: str) -> None:
         """Count a pod on a node where it is about to be bound, if its service is spread."""
         if _request(pod) is not None:
-            self.withdraw(pod.namespace, pod.name)
+            self.withdraw(*pod.key)
             self._count(pod, node, _service(pod))
-            self._promised[pod.namespace, pod.name] = self._clock.now() + PROMISE_SECONDS
+            self._promised[pod.key] = self._clock.now() + PROMISE_SECONDS
 
     def withdraw(self, namespace: str, name: str) -> None:
         """Take back what was promised to a pod, if it is not bound."""

@@ -135,7 +135,7 @@ class WorkloadPlaces:
     def pod_arrived(self, pod: Pod) -> None:
         """Have a pod take over a place of its Workload, once."""
         workload = workload_of(pod)
-        key = (pod.namespace, pod.name)
+        key = pod.key
         if workload is None or key in self._came[workload]:
             return
         self._came[workload].add(key)

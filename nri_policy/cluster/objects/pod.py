@@ -28,7 +28,7 @@ from nri_policy.cluster.objects.document import (
     parse_amounts,
 )
 from nri_policy.cluster.objects.matching import NodeAffinity, Toleration, check_affinity
-from nri_policy.cluster.objects.metadata import ObjectMeta, OwnerReference
+from nri_policy.cluster.objects.metadata import Key, ObjectMeta, OwnerReference
 from nri_policy.cluster.objects.scheduler_constraints import (
     NONE,
     ConstrainedSpec,
@@ -106,6 +106,11 @@ class Pod(Struct, frozen=True, gc=False):
     claims: tuple[PodClaim, ...] = ()
     pod_group: str = ""  # the PodGroup of Kubernetes that it names
     unschedulable: str = ""  # why kube-scheduler finds no node, nor one where it preempts others
+
+    @property
+    def key(self) -> Key:
+        """Its namespace and name."""
+        return self.namespace, self.name
 
     @property
     def finished(self) -> bool:

@@ -221,10 +221,10 @@ def _leaving(engine: Engine, group: PlacementGroup, pods: Iterable[Pod]) -> list
         each
         for each in pods
         if each.priority < group.priority
-        and (each.namespace, each.name) in known
+        and each.key in known
         and not any(owner.kind in COMES_BACK for owner in each.owners)
     ]
-    lower.sort(key=lambda each: (each.namespace, each.name))
+    lower.sort(key=lambda each: each.key)
     lower.sort(key=lambda each: each.created, reverse=True)
     lower.sort(key=lambda each: each.priority)
     search = _Leaving(engine, group)

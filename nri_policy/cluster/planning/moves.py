@@ -110,7 +110,7 @@ def find_movable_pods(
     movable, staying = [], Counter[str]()
     for pod in snapshot.pods:
         if is_movable(pod.annotations, pod.labels) and pod.node and not pod.finished:
-            alone = (pod.namespace, pod.name) in known
+            alone = pod.key in known
             why = _why_not(pod, snapshot.budgets) if alone else "of a placement group"
             if why:
                 staying[why] += 1
@@ -347,7 +347,7 @@ class _Search:
                 moves.append(_move(pod, to))
         finally:
             for pod in pods:
-                self._zones.withdraw((pod.namespace, pod.name))
+                self._zones.withdraw(pod.key)
         return moves
 
     def _place_of(self, engine: Engine, pod: Pod, closed: set[str]) -> str:

@@ -56,7 +56,7 @@ def pick_group(groups: Sequence[PlacementGroup], name: str | None, where: str) -
     They are in a file, *where*.
     """
     if name is not None:
-        named = {(each.namespace, each.name): each for each in groups}
+        named = {each.key: each for each in groups}
         return find_group(named, name, where)
     if len(groups) != 1:
         known = some(f"{each.namespace}/{each.name}" for each in groups)

@@ -23,7 +23,7 @@ class QueuePosition(Struct, frozen=True, rename="camel"):
 
 def find_position(state: ClusterState, group: PlacementGroup) -> QueuePosition:
     """Return where *group* stands among the groups of *state*; one that is not there is last."""
-    key = (group.namespace, group.name)
+    key = group.key
     known = state.groups.get(key)
     others = [each for name, each in state.groups.items() if name != key and _waits(each)]
     own = _rank(group if known is None else known)

@@ -47,7 +47,7 @@ def make_group_rows(groups: Iterable[PlacementGroup], pods: Iterable[Pod]) -> li
             name=group.name,
             state=group.status.state,
             pods=sum(each.count for each in group.pod_sets),
-            running=running[group.namespace, group.name],
+            running=running[group.key],
             hosts=len(
                 {(*one.values,) for each in group.status.assignments for one in each.domains}
             ),

@@ -16,7 +16,7 @@ from nri_policy.cluster.objects.assignment import (
     store,
 )
 from nri_policy.cluster.objects.document import DocumentError, convert, join
-from nri_policy.cluster.objects.metadata import ObjectMeta
+from nri_policy.cluster.objects.metadata import Key, ObjectMeta
 from nri_policy.cluster.objects.node import HOSTNAME
 from nri_policy.cluster.objects.pod import Pod, PodSpec, Template, read_template
 from nri_policy.cluster.requests.topology_spreading import TopologySpreading
@@ -132,6 +132,11 @@ class PlacementGroup(Struct, frozen=True):
     unknown_class: str = ""  # a PriorityClass of its pods without a known value
     together: Together | None = None  # else by its templates: `together_of`
     made: bool = False  # by the service, from gated pods; else by a user
+
+    @property
+    def key(self) -> Key:
+        """Its namespace and name."""
+        return self.namespace, self.name
 
 
 class _PodSet(Struct, forbid_unknown_fields=True):

@@ -171,7 +171,7 @@ class Simulation:
 
     def submit(self, group: PlacementGroup, seconds: float | None, kind: str) -> None:
         """Take a group that comes now, and ends so many *seconds* after it was placed."""
-        key = (group.namespace, group.name)
+        key = group.key
         self._drop(key)
         if seconds is not None:
             group = _ending(group)
@@ -434,7 +434,7 @@ class Simulation:
             return False
         leaving = find_victims(self._engine, group) or []
         for each in leaving:
-            key = (each.namespace, each.name)
+            key = each.key
             self._ending.pop(key, None)
             self._set(key, GroupStatus())
             self._queue_up(key)
@@ -491,7 +491,7 @@ class Simulation:
         for part in count_by_domain(self._engine.state, group)[1]:
             pods[part.values[-1]] += part.pods
         return GroupState(
-            name=_name((group.namespace, group.name)),
+            name=_name(group.key),
             state=group.status.state,
             message=self._message(group),
             domains=dict(pods),
@@ -499,7 +499,7 @@ class Simulation:
 
     def _message(self, group: PlacementGroup) -> str:
         """Return the message of a group, of one that waits by what zones leave room for."""
-        key, status = (group.namespace, group.name), group.status
+        key, status = group.key, group.status
         if key not in self._waiting.queue or status.assignments:
             return status.message
         asked = msgspec.structs.replace(group, status=GroupStatus())

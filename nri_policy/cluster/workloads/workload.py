@@ -145,7 +145,7 @@ def _add_groups(
             if value.get("kind") == placement.KIND:
                 raise error.below(path) from None
             raise DocumentError(join(path, "spec"), error.text) from None
-        key = (group.namespace, group.name)
+        key = group.key
         if key in groups:
             raise DocumentError(
                 join(path, "metadata.name"), f"{quoted(group.name)} names two groups"
