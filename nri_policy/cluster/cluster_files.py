@@ -41,7 +41,7 @@ _PLACES = {  # kind -> where it belongs in a cluster
 _MANY = ("Node", "Pod", "NodeResourceTopology")  # kinds of which a cluster has many objects
 _KEYS = {*_PLACES.values(), "failures", "stale"}
 _FIRST_FIELDS = re.compile(rb'\{\s*"apiVersion":\s*"[\w./-]+",\s*"kind":\s*"(\w+)"')  # by kubectl
-_CHUNK = 1 << 20
+_CHUNK = 1 << 16  # bytes that are checked at once: a cache holds them
 
 
 class _Head(Struct):
@@ -60,7 +60,7 @@ class ClusterFiles(Struct):
     settings: Object | None = None  # the last ClusterPlacement
     ignored: Counter[str] = field(default_factory=Counter)  # objects of other kinds, by kind
 
-    def add(self, text: bytes | bytearray, name: str) -> None:
+    def add(self, text: bytes | memoryview, name: str) -> None:
         """Take in the text of the file *name*; raises DocumentError, which names it."""
         items = _items_in(text)
         if items is not None:
@@ -120,7 +120,7 @@ class ClusterFiles(Struct):
                 raise DocumentError(f"{name}: {key}", f"{quoted(value)} is of the wrong type")
 
 
-def _items_in(text: bytes | bytearray) -> list[tuple[str, Any]] | None:
+def _items_in(text: bytes | memoryview) -> list[tuple[str, Any]] | None:
     """Return the items of a List in JSON, by kind: texts of those of which there are many.
 
     None for other texts, and for a List with a mistake.
@@ -136,15 +136,14 @@ def _items_in(text: bytes | bytearray) -> list[tuple[str, Any]] | None:
     return found
 
 
-def _check_encoding(text: bytes | bytearray) -> None:
+def _check_encoding(text: bytes | memoryview) -> None:
     """Raise UnicodeDecodeError for bytes that are not UTF-8, which msgspec skips in unused fields.
 
     A character that is cut off at the end is not JSON either.
     """
-    if not text.isascii():
-        decoder, view = getincrementaldecoder("utf-8")(), memoryview(text)
-        for at in range(0, len(text), _CHUNK):  # a str of it all takes up to four times the memory
-            decoder.decode(view[at : at + _CHUNK])
+    decoder, view = getincrementaldecoder("utf-8")(), memoryview(text)
+    for at in range(0, len(view), _CHUNK):  # a str of it all takes up to four times the memory
+        decoder.decode(view[at : at + _CHUNK])
 
 
 def _kind_of(item: Raw) -> str:
@@ -162,7 +161,7 @@ def _other_workload(document: Object) -> str:
     return kueue.KIND
 
 
-def read_documents(text: bytes | bytearray, name: str) -> list[Object]:
+def read_documents(text: bytes | memoryview, name: str) -> list[Object]:
     """Return the documents in a text of JSON or YAML; raises DocumentError with its *name*."""
     try:
         found = [msgspec.json.decode(text)]
@@ -173,13 +172,13 @@ def read_documents(text: bytes | bytearray, name: str) -> list[Object]:
     return [_object(each, name) for each in found]
 
 
-def _read_yaml(text: bytes | bytearray, name: str, not_json: str) -> list[Any]:
+def _read_yaml(text: bytes | memoryview, name: str, not_json: str) -> list[Any]:
     """Return the documents in a text that is *not_json*; raises DocumentError.
 
     YAML may begin with a brace, too; with a quote behind it the error is JSON's.
     """
     try:
-        return yamltext.read_all(text.decode())
+        return yamltext.read_all(str(text, "utf-8"))
     except UnicodeDecodeError as error:
         raise DocumentError(name, f"the text is not UTF-8 (at position {error.start})") from None
     except yamltext.YAMLTextError as error:

@@ -183,7 +183,7 @@ def _steps(path: Path) -> list[SimulationStep]:
         except msgspec.DecodeError:
             # Aliases cannot multiply what there is.
             size = {"max_size": MAX_SIZE, "max_values": len(text)}
-            documents = yamltext.read_all(text.decode(), **size)
+            documents = yamltext.read_all(str(text, "utf-8"), **size)
     except (yamltext.YAMLTextError, UnicodeDecodeError, RecursionError) as error:
         raise Failure(f"{path}: {error}", Exit.USAGE) from error
     if len(documents) != 1 or not isinstance(documents[0], list) or not documents[0]:

@@ -8,8 +8,9 @@ import sys
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from functools import partial, wraps
+from mmap import ACCESS_READ, mmap
 from pathlib import Path
-from typing import Any
+from typing import Any, BinaryIO
 
 import click
 from msgspec import Struct
@@ -47,7 +48,7 @@ from nri_policy.kube.client import Client
 from nri_policy.kube.connection import access, describe
 from nri_policy.kube.errors import APIError, KubeconfigError
 
-MAX_SIZE = 1 << 30  # bytes of a file; 100,000 pods as kubectl prints them take half of it
+MAX_SIZE = 2 << 30  # bytes of a file; 200,000 pods as kubectl prints them take half of it
 _CHUNK = 1 << 20
 _DEFAULTS = (
     "note: the cluster has no ClusterPlacement object, so that the defaults count; name the"
@@ -208,9 +209,9 @@ def _not_counted(given: ClusterFiles, snapshot: ClusterSnapshot) -> Iterator[str
 
 def _unknown_labels(levels: Iterable[str], snapshot: ClusterSnapshot) -> Iterator[str]:
     """Yield which of the *levels* are labels of no node, and which labels are near."""
-    labels = {HOSTNAME, *(label for node in snapshot.nodes for label in node.labels)}
     for label in levels:
-        if label not in labels:
+        if label != HOSTNAME and not any(label in node.labels for node in snapshot.nodes):
+            labels = {HOSTNAME, *(each for node in snapshot.nodes for each in node.labels)}
             hint = did_you_mean(label, labels) or f"; there are: {some(labels)}"
             yield f"note: no node has the label {quoted(label)}{one_line(hint)}"
 
@@ -375,28 +376,42 @@ def exit_code(*, fits: bool, malformed: bool) -> int:
     return 0 if fits else Exit.NO
 
 
-def text_of(path: Path) -> bytearray:
+def text_of(path: Path) -> memoryview:
     """Return what a file, or the standard input (`-`), holds.
 
+    A file is mapped: its text is not copied, and takes memory only as long as there is enough.
     Raises Failure, also where it has no end.
     """
-    text = bytearray()
     if str(path) == "-" and sys.stdin.closed:
         raise click.UsageError("the standard input can be read once: give one - only")
     try:
-        with sys.stdin.buffer if str(path) == "-" else path.open("rb") as file:
-            while chunk := file.read(_CHUNK):
-                text += chunk
-                if b"\0" in chunk or len(text) > MAX_SIZE:
-                    wrong = (
-                        "it is not text"
-                        if b"\0" in chunk
-                        else f"it is longer than {MAX_SIZE} bytes"
-                    )
-                    raise Failure(f"{name_of(path)}: {wrong}", Exit.USAGE)
+        if str(path) == "-":
+            with sys.stdin.buffer as file:
+                return _read(file, path)
+        with path.open("rb") as file:
+            size = os.fstat(file.fileno()).st_size
+            if not size:  # a pipe, a device, or nothing
+                return _read(file, path)
+            _check_size(size, path)
+            return memoryview(mmap(file.fileno(), 0, access=ACCESS_READ))
     except OSError as error:
         raise Failure(f"{name_of(path)}: {error.strerror}", Exit.USAGE) from error
-    return text  # a copy of it would take as much memory again
+
+
+def _read(file: BinaryIO, path: Path) -> memoryview:
+    """Return what there is to read; raises Failure where that has no end."""
+    text = bytearray()
+    while chunk := file.read(_CHUNK):
+        text += chunk
+        if b"\0" in chunk:
+            raise Failure(f"{name_of(path)}: it is not text", Exit.USAGE)
+        _check_size(len(text), path)
+    return memoryview(text)
+
+
+def _check_size(size: int, path: Path) -> None:
+    if size > MAX_SIZE:
+        raise Failure(f"{name_of(path)}: it is longer than {MAX_SIZE} bytes", Exit.USAGE)
 
 
 def documents_of(paths: Iterable[Path]) -> list[Object]:

@@ -66,9 +66,13 @@ def test_a_file_without_an_end_is_not_read_to_it(
 ) -> None:
     assert refusal(*command, "/dev/zero") == "nri-policy: /dev/zero: it is not text"
     monkeypatch.setattr(cluster_source, "MAX_SIZE", 1 << 21)
-    (tmp_path / "long").write_text("# as long as it goes\n" * 200_000)
-    said = refusal(*command, str(tmp_path / "long"))
-    assert said.endswith("it is longer than 2097152 bytes")
+    text = "# as long as it goes\n" * 200_000
+    (tmp_path / "long").write_text(text)
+    for said in (
+        refusal(*command, str(tmp_path / "long")),
+        refusal(*command, "-", stdin=text),
+    ):
+        assert said.endswith(": it is longer than 2097152 bytes")
 
 
 def test_several_pods_are_not_judged_at_once(tmp_path: Path) -> None:
