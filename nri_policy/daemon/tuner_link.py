@@ -169,7 +169,7 @@ class TunerLink:
             if self._changed.is_set():
                 self._awaited.set()
                 informed = self._informed_next
-            await self._clock.sleep_unless(MAX_WAIT, informed)
+            await self._clock.set_within(MAX_WAIT, informed)
 
     def inform(self) -> None:
         """Tell the tuner what must be set now, and learn how that is; for any thread."""
