@@ -114,15 +114,14 @@ class Resizes:
             resizing = self._node.view.resizing.get(container_id)
             mems = None if found is None else parse_cpus(found.mems)
             self._executor.apply(ResizeTakenBack(container_id=container_id, mems=mems))
-            if resizing is None:  # decided anew meanwhile, as by new settings
-                self._send_again(container_id)
-                return
-            placed = self._node.view.placed[container_id]
-            refused = found is None or not self._shows(found, placed)
-            if refused:
-                self._doubt(container_id, placed.container.resources)
-            self._decisions.decide(ResizeEnded(container_id=container_id, refused=refused))
-            self._resources.update(container_id)
+            if resizing is not None:  # else it was decided anew meanwhile, as by new settings
+                placed = self._node.view.placed[container_id]
+                refused = found is None or not self._shows(found, placed)
+                if refused:
+                    self._doubt(container_id, placed.container.resources)
+                self._decisions.decide(ResizeEnded(container_id=container_id, refused=refused))
+                self._resources.update(container_id)
+            self._send_again(container_id)  # only its amounts may be in force
 
     def _send_again(self, container_id: str) -> None:
         """Have a placement come into force that a resize should have brought."""

@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from msgspec.structs import replace
 
 from nri_policy.delivery.record import Phase
 from nri_policy.engine.event import Event, Resized
@@ -155,6 +156,24 @@ async def test_what_a_resize_should_have_brought_is_sent_again(tmp_path: Path) -
         assert guest.id not in it.daemon.executor.state.pending
         await it.daemon.components.resizes.overdue(guest.id, None)
         assert guest.id in it.daemon.executor.state.pending
+
+
+async def test_the_cpus_of_a_resize_are_sent_again_that_has_only_its_amounts_in_force(
+    tmp_path: Path,
+) -> None:
+    """It asked for what there was, so it seems done; and it superseded what was to be written."""
+    async with served(tmp_path, cgroups=SimulatedCgroups) as it:
+        await it.start(pod("guest", "500m", shared=True))
+        (guest,) = it.runtime.containers
+        resizes, view = it.daemon.components.resizes, it.daemon.node.view
+        same = view.placed[guest.id].container.resources
+        async with it.daemon.node.turn:
+            resizes.begin(guest.id, same)
+            resizes.note_answer(guest.id)
+        await resizes.overdue(guest.id, replace(same, cpus="1", mems="0"))
+        pending = it.daemon.executor.state.records[guest.id].pending
+        assert pending is not None
+        assert pending.cpus == guest.cpus
 
 
 @pytest.mark.parametrize("cgroups", [SimulatedCgroups, None])
