@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from nri_policy.cluster.objects.document import Amounts
-from nri_policy.cluster.zones.numa_node import policy_of, select_zones
+from nri_policy.cluster.zones.numa_node import select_zones
 from nri_policy.cluster.zones.numa_request import GUARANTEED, NumaRequest
 from nri_policy.cluster.zones.zone import NodeZones
 
@@ -20,14 +20,12 @@ def count_equal(report: NodeZones, request: NumaRequest) -> int | None:
     None if that is to be tried: pods that are in several zones, or not alone there, and zones that
     overlap.
     """
-    whole, *containers = request.steps
-    by_pod = policy_of(report)[1] == "pod"
-    if request.qos != GUARANTEED or (len(containers) > 1 and not by_pod):
+    step, *others = request.aligned_steps(report)
+    if request.qos != GUARANTEED or others:
         return None
     zones, _ = select_zones(report.zones)
     listed = {name for zone in zones.values() for name in zone.free}
-    step = whole if by_pod else containers[0]
-    asked = {name: amount for name, amount in step.amounts if amount and name in listed}
+    asked = {name: amount for name, amount in request.own(step).items() if name in listed}
     if not asked:
         return None
     found = {

@@ -378,6 +378,4 @@ def _why(zones: LiveZones, node: str, pods: PodsOnHost, kept: int) -> str:
         return f"{text}: {kept} of {pods.count} fit together"
     if report is None:
         return text
-    by_pod = policy_of(report)[1] == "pod"
-    lacks = find_zone_shortage(zones.view.nodes[node], report, pods.request, by_pod=by_pod)
-    return f"{text}: {lacks}"
+    return f"{text}: {find_zone_shortage(zones.view.nodes[node], report, pods.request)}"

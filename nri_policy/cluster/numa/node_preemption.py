@@ -22,7 +22,7 @@ from nri_policy.cluster.numa.node_pods import NodePods
 from nri_policy.cluster.numa.promises import LiveZones
 from nri_policy.cluster.objects.document import Amounts, with_place
 from nri_policy.cluster.objects.pod import Pod
-from nri_policy.cluster.zones.numa_node import policy_of, select_zones
+from nri_policy.cluster.zones.numa_node import select_zones
 from nri_policy.cluster.zones.numa_request import NumaRequest
 from nri_policy.cluster.zones.reported_pods import lists_pods, omits_pod
 from nri_policy.cluster.zones.zone import NodeZones
@@ -164,7 +164,7 @@ class _Room:
         every, _ = select_zones(report.zones)
         self._totals = {number: zone.total for number, zone in every.items()}
         self._free = {number: dict(zone.free) for number, zone in every.items()}
-        steps = request.aligned_steps(by_pod=policy_of(report)[1] == "pod")
+        steps = request.aligned_steps(report)
         self._steps = [(each.stays, request.own(each)) for each in steps]
         self._held: dict[int, Sequence[Held]] = {}
         for each in here:

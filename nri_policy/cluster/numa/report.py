@@ -87,7 +87,7 @@ def rows_of(zones: LiveZones, pod: Pod, used: Mapping[str, Amounts]) -> list[Nod
         elif not why:
             why = reason_of(answer.verdicts[slot])
             if why and reported is not None and report is not None and not reported.stale:
-                lacks = find_zone_shortage(node, report, request, by_pod=reported.by_pod)
+                lacks = find_zone_shortage(node, report, request)
         rows.append(
             NodeFit(
                 node=name,

@@ -35,17 +35,15 @@ def _offers_instead(node: ClusterNode, resource: str) -> str:
     return f"; it offers {', '.join(alike)}" if alike else ""
 
 
-def find_zone_shortage(
-    node: ClusterNode, report: NodeZones, request: NumaRequest, *, by_pod: bool
-) -> str:
+def find_zone_shortage(node: ClusterNode, report: NodeZones, request: NumaRequest) -> str:
     """Return what NUMA zones lack for the pod, or for the first of its containers that finds none.
 
-    *by_pod*: the pod has to fit into a zone as a whole. Containers take the lowest zone, one after
-    another. Where the report has room for all, the rest of it is promised.
+    Containers take the lowest zone, one after another. Where the report has room for all, the rest
+    of it is promised.
     """
     zones, _ = select_zones(report.zones)
     left = {number: dict(zone.free) for number, zone in zones.items()}
-    for step in request.aligned_steps(by_pod=by_pod):
+    for step in request.aligned_steps(report):
         listed = {name for zone in left.values() for name in zone}
         amounts = {name: exact for name, exact in step.amounts if exact}
         if missing := [name for name in amounts if not _has(node, name)]:

@@ -14,7 +14,8 @@ from msgspec.structs import replace
 
 from nri_policy.cluster.objects.document import CPU, Amounts
 from nri_policy.cluster.objects.pod import PodSpec
-from nri_policy.cluster.zones.numa_node import ResourceNumbers
+from nri_policy.cluster.zones.numa_node import ResourceNumbers, policy_of
+from nri_policy.cluster.zones.zone import NodeZones
 from nri_policy.foundation.units import BILLIONTHS
 from nri_policy.native._numa_fit import CONTAINER, INIT, POD, SIDECAR
 from nri_policy.native._numa_request import Request
@@ -50,9 +51,9 @@ class NumaRequest(Struct, frozen=True):
         """Whether zones matter to it: beside Guaranteed pods only to those that ask for devices."""
         return self.qos == GUARANTEED or not self.native
 
-    def aligned_steps(self, *, by_pod: bool) -> tuple[RequestStep, ...]:
-        """Return what has to fit into one zone at a time: the pod in all, or each container."""
-        return self.steps[:1] if by_pod else self.steps[1:]
+    def aligned_steps(self, report: NodeZones) -> tuple[RequestStep, ...]:
+        """Return what has to fit into one zone of a node: the pod in all, or each container."""
+        return self.steps[:1] if policy_of(report)[1] == "pod" else self.steps[1:]
 
     def own(self, step: RequestStep) -> Amounts:
         """Return what a step has of a zone to itself."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
+from msgspec.structs import replace
 
 from nri_policy.cluster.numa.shortage import find_zone_shortage
 from nri_policy.cluster.objects.node import ClusterNode
@@ -16,11 +17,16 @@ from tests.support.zone_reports import zone_report
 NODE = ClusterNode("n", {}, {"cpu": 16000, "hugepages-2Mi": 1 << 30, "x/nic": 4, "x/gpu": 4})
 
 
+def scope(by_pod: bool) -> tuple[tuple[str, str], ...]:
+    return (("topologyManagerScope", "pod" if by_pod else "container"),)
+
+
 def lacks(
     *containers: dict[str, Any], by_pod: bool = False, report: NodeZones | None = None
 ) -> str:
     """What zones of 8 CPUs and 8 GiB lack of which 3 and 6 CPUs are left."""
     report = report or read_zones(zone_report("n", 3, 6, memory="8Gi", cpus=8), "")
+    report = replace(report, attributes=scope(by_pod))
     spec = {
         "containers": [
             {"name": f"c{at}", "resources": {"requests": each, "limits": each}}
@@ -28,9 +34,7 @@ def lacks(
         ]
     }
     pod = read_pod({"metadata": {"name": "p", "namespace": "d"}, "spec": spec}, "")
-    return find_zone_shortage(
-        NODE, report, make_numa_request(pod.spec, strict=False), by_pod=by_pod
-    )
+    return find_zone_shortage(NODE, report, make_numa_request(pod.spec, strict=False))
 
 
 SMALL, LARGE = {"cpu": 2, "memory": "1Gi"}, {"cpu": 5, "memory": "1Gi"}
@@ -66,7 +70,8 @@ def test_a_report_without_zones_has_nothing() -> None:
     pod = read_pod({"metadata": {"name": "p"}, "spec": {"containers": [burstable]}}, "")
     request = make_numa_request(pod.spec, strict=False)
     for by_pod in (False, True):
-        assert find_zone_shortage(NODE, report, request, by_pod=by_pod) == "cpu: no zone has any"
+        report = replace(report, attributes=scope(by_pod))
+        assert find_zone_shortage(NODE, report, request) == "cpu: no zone has any"
 
 
 def test_what_is_left_is_said_of_a_zone_that_could_hold_the_pod() -> None:
