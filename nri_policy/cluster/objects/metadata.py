@@ -1,4 +1,4 @@
-"""The metadata that Kubernetes objects of all kinds share."""
+"""What Kubernetes objects of all kinds have alike: metadata, and conditions in their status."""
 
 from __future__ import annotations
 
@@ -46,3 +46,15 @@ class ObjectMeta(ObjectIdentity, rename="camel", gc=False):
     labels: dict[str, str] | None = None
     annotations: dict[str, str] | None = None
     owner_references: list[OwnerReference] | None = None
+
+
+class StatusCondition(Struct, gc=False):
+    """One of the `conditions` in the `status` of an object."""
+
+    type: str
+    status: str
+
+    @property
+    def holds(self) -> bool:
+        """Whether it is true."""
+        return self.status == "True"

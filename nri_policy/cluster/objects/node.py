@@ -15,7 +15,7 @@ from nri_policy.cluster.objects.document import (
     join,
     parse_supply,
 )
-from nri_policy.cluster.objects.metadata import ObjectMeta
+from nri_policy.cluster.objects.metadata import ObjectMeta, StatusCondition
 from nri_policy.native._node_documents import read_usual
 
 HOSTNAME = "kubernetes.io/hostname"
@@ -56,14 +56,9 @@ class _Spec(Struct, gc=False):
     taints: list[Taint] | None = None
 
 
-class _Condition(Struct, gc=False):
-    type: str
-    status: str
-
-
 class _Status(Struct, gc=False):
     allocatable: dict[str, Wire] | None = None
-    conditions: list[_Condition] | None = None
+    conditions: list[StatusCondition] | None = None
 
 
 class _Node(Struct, gc=False):
@@ -92,12 +87,12 @@ def _read(
     document = convert(value, _Node, path)
     _, name = document.metadata.key(path, "a node")
     spec, status = document.spec or _Spec(), document.status or _Status()
-    ready = [each.status for each in status.conditions or () if each.type == "Ready"]
+    ready = [each.holds for each in status.conditions or () if each.type == "Ready"]
     return (
         name,
         document.metadata.labels or {},
         tuple((status.allocatable or {}).items()),
         tuple(spec.taints or ()),
         bool(spec.unschedulable),
-        "True" in ready if ready else None,
+        any(ready) if ready else None,
     )

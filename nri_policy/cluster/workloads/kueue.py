@@ -20,7 +20,7 @@ from nri_policy.cluster.objects.assignment import (
 )
 from nri_policy.cluster.objects.document import DocumentError, convert, join
 from nri_policy.cluster.objects.matching import Toleration
-from nri_policy.cluster.objects.metadata import Key, ObjectIdentity
+from nri_policy.cluster.objects.metadata import Key, ObjectIdentity, StatusCondition
 from nri_policy.cluster.objects.pod import Pod, Template, read_template
 from nri_policy.cluster.requests.group import GROUP_LABEL, GroupStatus, PlacementGroup, PodSet
 
@@ -145,11 +145,6 @@ class _Admission(Struct, rename="camel"):
     pod_set_assignments: list[_PodSetAssignment] | None = None
 
 
-class _Condition(Struct):
-    type: str
-    status: str
-
-
 class _Check(Struct, rename="camel"):
     name: str
     state: str = "Pending"
@@ -162,7 +157,7 @@ class _RequeueState(Struct, rename="camel"):
 
 
 class _Status(Struct, rename="camel"):
-    conditions: list[_Condition] | None = None
+    conditions: list[StatusCondition] | None = None
     admission: _Admission | None = None
     admission_checks: list[Object] | None = None
     requeue_state: _RequeueState | None = None
@@ -207,7 +202,7 @@ def read_workload(value: object, path: str) -> KueueWorkload:
     """Return the Workload in an object; raises DocumentError."""
     document = convert(value, _Workload, path)
     meta, spec, status = document.metadata, document.spec, document.status or _Status()
-    holds = {each.type for each in status.conditions or () if each.status == "True"}
+    holds = {each.type for each in status.conditions or () if each.holds}
     admission = status.admission or _Admission()
     assigned = {each.name: each for each in admission.pod_set_assignments or ()}
     pod_sets = []

@@ -29,7 +29,13 @@ from msgspec import Struct, field
 
 from nri_policy.cluster.objects.assignment import MAX_COUNT
 from nri_policy.cluster.objects.document import DocumentError, convert, join
-from nri_policy.cluster.objects.metadata import Key, ObjectIdentity, ObjectMeta, OwnerReference
+from nri_policy.cluster.objects.metadata import (
+    Key,
+    ObjectIdentity,
+    ObjectMeta,
+    OwnerReference,
+    StatusCondition,
+)
 from nri_policy.cluster.objects.pod import Pod
 from nri_policy.cluster.requests.annotations import (
     GROUP,
@@ -140,14 +146,9 @@ class _Spec(Struct):
     suspend: bool | None = None
 
 
-class _Condition(Struct):
-    type: str
-    status: str
-
-
 class _Status(Struct):
     succeeded: int | None = None
-    conditions: list[_Condition] | None = None
+    conditions: list[StatusCondition] | None = None
 
 
 class _Job(Struct):
@@ -166,7 +167,7 @@ def read_job(value: object, path: str) -> Job:
         raise DocumentError(join(path, "spec.parallelism"), f"{at_once} is not a number of pods")
     namespace, name = document.metadata.key(path, "a Job")
     status = document.status or _Status()
-    over = any(each.type in _OVER and each.status == "True" for each in status.conditions or ())
+    over = any(each.type in _OVER and each.holds for each in status.conditions or ())
     return Job(
         namespace,
         name,
