@@ -379,14 +379,17 @@ class Executor:
         if undone or also:
             await self._look_in_time(placed, also, undone=undone)
 
-    async def _look_in_time(self, placed: Placed, also: Iterable[str], *, undone: bool) -> None:
+    async def _look_in_time(self, placed: Placed, also: Collection[str], *, undone: bool) -> None:
         """Look at the cgroups of *also*, and at those that systemd has *undone*."""
 
         async def look() -> None:
-            found = [*also]
-            if undone and self.overlaps is not None:
-                found += await self.overlaps.undone()
-            if found:
+            if also:
+                await self.look(*also)
+            if not undone or self.overlaps is None:
+                return
+            for _ in range(2):  # systemd can undo what the first of these looks writes
+                if not (found := await self.overlaps.undone()):
+                    return
                 await self.look(*found)
 
         if not await self.in_time(look(), MAX_WAIT):

@@ -130,6 +130,24 @@ def test_a_container_leaves_the_cpus_of_an_owner_that_moves_before_that_comes() 
     assert "sharer is written: 2-3 → 1; owner is written: 1 → 2-3" in then
 
 
+def test_a_resize_looks_again_if_systemd_undoes_what_a_look_has_written() -> None:
+    then = follow(
+        "owner and sharer of systemd's, two faults",
+        ("containerd", "2.4.0"),
+        (
+            "owner is to be resized",
+            "sharer cannot be written",
+            "the daemon hears of it",
+            "files are read",
+            "sharer is written: 2-3 → 3",
+            "systemd undoes what was written to sharer",
+            "the daemon hears of it",
+            "files are read",
+        ),
+    )
+    assert "sharer is written: 2-3 → 3" in then
+
+
 def test_each_release_is_like_one_that_is_explored() -> None:
     explored = {differences(*release) for release in RELEASES}
     shipped = {
