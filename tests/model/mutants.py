@@ -172,6 +172,9 @@ MUTANTS: dict[str, Fault] = {
     "a new daemon does not look at what an earlier one wrote": _patched(
         DeliveryState, "_note_in_place", _ignored
     ),
+    "what is found on CPUs of another's own stays there": _patched(
+        Executor, "look_at_overlaps", _nothing
+    ),
     "a registration sends nothing of what differs from the list": _changed(
         DeliveryState, "_registered", "if not self._can_wait(each, new)", "if False"
     ),

@@ -130,6 +130,59 @@ def test_a_container_leaves_the_cpus_of_an_owner_that_moves_before_that_comes() 
     assert "sharer is written: 2-3 → 1; owner is written: 1 → 2-3" in then
 
 
+def test_a_write_that_a_resize_does_not_wait_for_may_come_after_its_answer() -> None:
+    """A system call cannot be called back: what waits behind it puts an end to that."""
+    follow(
+        "owner and sharer, a CPU comes and goes, a fault",
+        ("containerd", "2.4.0"),
+        (
+            "a CPU goes offline",
+            "the daemon's turn: write",
+            "owner is to be resized",
+            "the daemon waits for files no longer",
+            "the daemon answers with sharer on 0",
+            "the runtime updates sharer",
+            "the runtime goes on with owner",
+            "the runtime resizes owner: 2-3",
+            "sharer is written: 0 → 3; owner is written: 2-3 → 2",
+        ),
+    )
+
+
+def test_a_write_may_come_after_a_resize_whose_connection_was_lost() -> None:
+    follow(
+        "owner and sharer, a CPU comes and goes, a fault",
+        ("containerd", "2.4.0"),
+        (
+            "a CPU goes offline",
+            "the daemon's turn: write",
+            "sharer is written: 2-3 → 3; owner is written: 1 → 2",
+            "a CPU comes back",
+            "the daemon hears of it",
+            "owner is to be resized",
+            "the connection is lost",
+            "the runtime resizes owner: 1",
+            "sharer is written: 3 → 1,3",
+        ),
+    )
+
+
+def test_a_resize_may_come_into_force_after_the_list_that_a_registration_believes() -> None:
+    follow(
+        "two owners that move, two faults",
+        ("containerd", "2.4.0"),
+        (
+            "owner is to be resized; the daemon answers: the runtime goes on with owner",
+            "the connection is lost",
+            "the runtime lists its containers",
+            "the runtime resizes owner: 1,3",
+            "the daemon waits for files no longer",
+            "the daemon answers: the daemon is registered",
+            "other is to be resized; the daemon answers: the runtime goes on with other",
+        ),
+    )
+
+
 def test_a_resize_looks_again_if_systemd_undoes_what_a_look_has_written() -> None:
     then = follow(
         "owner and sharer of systemd's, two faults",
@@ -146,6 +199,24 @@ def test_a_resize_looks_again_if_systemd_undoes_what_a_look_has_written() -> Non
         ),
     )
     assert "sharer is written: 2-3 → 3" in then
+
+
+def test_a_late_answer_may_be_given_while_systemd_has_undone_a_write() -> None:
+    follow(
+        "an owner comes to a sharer of systemd's, two faults",
+        ("containerd", "2.4.0"),
+        (
+            "owner is to be created; the daemon answers: the runtime goes on with owner",
+            "owner is created; the daemon answers: the runtime goes on with owner",
+            "the runtime prepares the start of owner",
+            "owner starts",
+            "sharer is written: 1-3 → 2-3",
+            "systemd undoes what was written to sharer",
+            "the daemon waits for files no longer",
+            "the daemon hears of it",
+            "the daemon answers: the runtime goes on with owner",
+        ),
+    )
 
 
 def test_each_release_is_like_one_that_is_explored() -> None:

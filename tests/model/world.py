@@ -7,10 +7,10 @@ force"), what differs between releases are the answers of `nri.versions` and `nr
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from enum import IntEnum
 from functools import cache
-from typing import Any
+from typing import Any, NamedTuple
 
 from msgspec import Struct
 from msgspec.structs import replace
@@ -134,6 +134,13 @@ class Box(Struct, frozen=True, cache_hash=True):
     slow: bool = False  # it was resized after the daemon's last look before it took that back
 
 
+class Broken(NamedTuple):
+    """What does not hold of a move."""
+
+    text: str
+    excused: bool  # nothing can rule it out: but it ends with what is begun, and the next look
+
+
 class World(Struct, frozen=True, kw_only=True):
     """One moment."""
 
@@ -147,10 +154,12 @@ class World(Struct, frozen=True, kw_only=True):
     changes: int = 0
     settings: int = 0
     plugs: int = 0
-    late: bool = False  # a request did not wait any longer for files
+    late: bool = False  # the request that is asked did not wait any longer for files
+    overtaken: int = 0  # the first jobs of the daemon: something has stopped waiting for them
     tree: Tree | None = None  # the files of partitions; None: they are not part of the scene
     # of the move that led here alone:
-    broken: str = ""  # what does not hold
+    broken: tuple[Broken, ...] = ()
+    hurried: bool = False  # the answer was given to a request that did not wait any longer
     given: int = NONE  # whom an answer was given about
     had: tuple[Box, ...] = ()  # the containers when it was given
 
@@ -169,6 +178,7 @@ class World(Struct, frozen=True, kw_only=True):
             self.settings,
             self.plugs,
             self.late,
+            self.overtaken,
             None if self.tree is None else self.tree.key,
         )
 
@@ -244,7 +254,23 @@ class Model:
 
     def round(self, world: World, texts: list[str]) -> World:
         """Let the daemon do each thing once that it can, and some seconds pass."""
-        for name in _ACTIONS:
+        world = self._act_all(world, _ACTIONS, texts)
+        for index, created in self._ended(world):
+            texts.append(f"the daemon misses a process of {self.names[index]}")
+            assert world.daemon is not None, "what is begun has ended"
+            world = replace(world, daemon=self.step(world.daemon, ("release", index, created)))
+            world = self.finish(world, texts)
+        assert world.daemon is not None, "what is begun has ended"
+        return replace(world, daemon=self.step(world.daemon, ("pass", PASS)))
+
+    def look(self, world: World, texts: list[str]) -> World:
+        """Let what is begun end, and the daemon write what is due and look once for overlaps."""
+        world = self.finish(world, texts)
+        return self._act_all(world, ("write", "overlaps"), texts)
+
+    def _act_all(self, world: World, names: Iterable[str], texts: list[str]) -> World:
+        """Let the daemon do each of these things that there is a reason for."""
+        for name in names:
             assert world.daemon is not None, "what is begun has ended"
             if name == Action.OVERLAPS.value:
                 if not self.astray(world):
@@ -256,13 +282,7 @@ class Model:
             texts.append(f"the daemon's turn: {name}")
             world = replace(world, daemon=self.step(world.daemon, (name,)))
             world = self.finish(world, texts)
-        for index, created in self._ended(world):
-            texts.append(f"the daemon misses a process of {self.names[index]}")
-            assert world.daemon is not None, "what is begun has ended"
-            world = replace(world, daemon=self.step(world.daemon, ("release", index, created)))
-            world = self.finish(world, texts)
-        assert world.daemon is not None, "what is begun has ended"
-        return replace(world, daemon=self.step(world.daemon, ("pass", PASS)))
+        return world
 
     def _ended(self, world: World) -> Iterator[tuple[int, bool]]:
         """Yield the containers that the check for processes finds to have ended."""
@@ -332,7 +352,7 @@ class Model:
 
     def moves(self, world: World) -> Iterator[Move]:
         """Yield what can happen next."""
-        world = replace(world, broken="", given=NONE, had=())
+        world = replace(world, broken=(), hurried=False, given=NONE, had=())
         yield from self._runtime_moves(world)
         if world.daemon is None:
             yield (
@@ -518,7 +538,8 @@ class Model:
         given = NONE
         if not world.listing:
             given = next(n for n, each in enumerate(world.boxes) if each.step in ASKING)
-        after = replace(world, daemon=self.daemon.hear(world.daemon))
+        heard = self.daemon.hear(world.daemon)
+        after = replace(world, daemon=heard, hurried=world.late, late=False)
         if answer == REFUSED:
             box = world.boxes[given]
             step = Step.GONE if box.step == Step.ASKS_CREATE else Step.RUNNING
@@ -626,7 +647,13 @@ class Model:
         yield self._disconnect(world, "the connection is lost")
         if daemon.waits:
             fired = self.step(daemon, ("fire",))
-            yield "the daemon waits for files no longer", replace(world, daemon=fired, late=True)
+            after = replace(world, daemon=fired, overtaken=len(daemon.jobs))
+            for index, box in enumerate(world.boxes):
+                waited, waits = (self._resizes(n, index) for n in (daemon.engine, fired.engine))
+                if box.step == Step.UPDATED and waited and not waits:  # it believes the list
+                    after = self._with(after, index, replace(box, slow=True))
+            late = world.late or daemon.asking
+            yield "the daemon waits for files no longer", replace(after, late=late)
         if self.scene.cgroups != "systemd" or daemon.answer is not None:
             return  # an answer on its way is given: what is undone then is undone after it
         for index, box in enumerate(world.boxes):
@@ -672,25 +699,30 @@ class Model:
         for index, box in enumerate(world.boxes):
             if box.slow and self._resizes(after.engine, index):  # it still waits for the end
                 world = self._with(world, index, replace(box, slow=False))
-        return replace(world, daemon=after, late=world.late and bool(after.inputs))
+        overtaken = world.overtaken - (number < world.overtaken)
+        return replace(world, daemon=after, overtaken=overtaken)
 
     def _do(self, world: World, daemon: State, number: int, *, fails: bool) -> Move:
-        kernel = Kernel(self, world, fails=fails or self.scene.cgroups == "read-only")
-        after = self.daemon.do(daemon, number, kernel)
+        fails_now = fails or self.scene.cgroups == "read-only"
+        kernel = Kernel(self, world, fails=fails_now, overtaken=number < world.overtaken)
+        daemon = self.daemon.do(daemon, number, kernel)
         text = "; ".join(kernel.texts)
         if not text:  # nothing has changed, so it does not matter when the daemon hears of it
-            return "files are read", self._tell(world, after, number)
+            return "files are read", self._tell(world, daemon, number)
         faults = world.faults - fails
-        return text, replace(kernel.world, daemon=after, faults=faults, broken=kernel.broken)
+        broken = tuple(kernel.broken)
+        return text, replace(kernel.world, daemon=daemon, faults=faults, broken=broken)
 
     def _crash(self, world: World, daemon: State) -> Move:
-        world = self._without(world)
+        world = replace(self._without(world), overtaken=0)
         return "the daemon is killed", replace(world, daemon=None, stored=daemon.engine)
 
     def _disconnect(self, world: World, text: str) -> Move:
         assert world.daemon is not None
-        daemon = self.step(world.daemon, ("lose",))
-        return text, replace(self._without(world), daemon=daemon)
+        before = world.daemon
+        daemon = self.step(before, ("lose",))
+        overtaken = len(before.jobs) if before.asking else world.overtaken
+        return text, replace(self._without(world), daemon=daemon, overtaken=overtaken)
 
     def _without(self, world: World) -> World:
         """Return the world whose runtime waits for no plugin any more."""
@@ -701,7 +733,9 @@ class Model:
                 if box.step == Step.ASKS_UPDATE:
                     after = replace(after, planned=box.recorded)
                 boxes[index] = after
-        return replace(world, boxes=tuple(boxes), connected=False, listing=False, reply=None)
+        return replace(
+            world, boxes=tuple(boxes), connected=False, listing=False, reply=None, late=False
+        )
 
     # ---- parts
 
@@ -805,14 +839,26 @@ class Question:
 class Kernel:
     """The kernel, systemd and the runtime's calls, asked once: by one job of the daemon."""
 
-    def __init__(self, model: Model, world: World, *, fails: bool, most: int = EVERY) -> None:
-        """Do *most* writes of a pass over partitions; those of cpusets fail, or all work."""
+    def __init__(
+        self,
+        model: Model,
+        world: World,
+        *,
+        fails: bool,
+        overtaken: bool = False,
+        most: int = EVERY,
+    ) -> None:
+        """Do *most* writes of a pass over partitions; those of cpusets fail, or all work.
+
+        *overtaken* is whether something has stopped waiting for the job.
+        """
         self.world = world
         self.texts: list[str] = []
-        self.broken = ""
+        self.broken: list[Broken] = []
         self.ends_early = False  # the pass over partitions has more writes
         self._model = model
         self._fails = fails
+        self._overtaken = overtaken
         self._most = most
 
     def resources(self, cgroup: str) -> Resources | None:
@@ -851,11 +897,12 @@ class Kernel:
         """Look whether another container still occupies what one gets (S2)."""
         own, names = self._model.own(self.world), self._model.names
         for other, box in enumerate(self.world.boxes):
-            if other == index or box.step not in RUNS or box.cgroup == NONE or box.slow:
+            if other == index or box.step not in RUNS or box.cgroup == NONE:
                 continue
             occupied = self._model.runs_on(self.world, other, box.cgroup)
             if gained & occupied & (own.get(index, 0) | own.get(other, 0)):
-                self.broken = f"S2: {names[index]} gets CPUs that {names[other]} occupies"
+                text = f"S2: {names[index]} gets CPUs that {names[other]} occupies"
+                self.broken.append(Broken(text, excused=self._overtaken or box.slow))
 
     def partition(
         self,
