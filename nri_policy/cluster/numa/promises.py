@@ -38,11 +38,7 @@ from nri_policy.cluster.objects.pod import Pod
 from nri_policy.cluster.objects.settings import Extender
 from nri_policy.cluster.view import ClusterView
 from nri_policy.cluster.zones.numa_node import zone_id, zone_name
-from nri_policy.cluster.zones.numa_request import (
-    GUARANTEED,
-    NumaRequest,
-    make_numa_request,
-)
+from nri_policy.cluster.zones.numa_request import GUARANTEED, NumaRequest, make_numa_request
 from nri_policy.cluster.zones.reported_pods import (
     BoundPod,
     find_own_resources,

@@ -15,13 +15,7 @@ import msgspec
 from msgspec import Raw
 
 from nri_policy.foundation.mismatch import MismatchError, find_mismatch, unknown_field
-from nri_policy.foundation.units import (
-    MAX_AMOUNT,
-    format_bytes,
-    format_cpu,
-    parse_bytes,
-    parse_cpu,
-)
+from nri_policy.foundation.units import MAX_AMOUNT, format_bytes, format_cpu, parse_bytes, parse_cpu
 from nri_policy.foundation.wording import did_you_mean, quoted
 
 CPU = "cpu"

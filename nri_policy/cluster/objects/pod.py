@@ -20,13 +20,7 @@ from sys import intern
 import msgspec
 from msgspec import Struct
 
-from nri_policy.cluster.objects.document import (
-    Amounts,
-    Wire,
-    convert,
-    join,
-    parse_amounts,
-)
+from nri_policy.cluster.objects.document import Amounts, Wire, convert, join, parse_amounts
 from nri_policy.cluster.objects.matching import NodeAffinity, Toleration, check_affinity
 from nri_policy.cluster.objects.metadata import Key, ObjectMeta, OwnerReference
 from nri_policy.cluster.objects.scheduler_constraints import (

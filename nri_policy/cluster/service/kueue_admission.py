@@ -16,13 +16,7 @@ from nri_policy.cluster.groups.record import NO_FAILURE, BackOff
 from nri_policy.cluster.numa.admission import NumaAdmission, WriteActive, WriteCheck
 from nri_policy.cluster.objects.metadata import Key
 from nri_policy.cluster.service.watch import WatchedKind
-from nri_policy.cluster.workloads.kueue import (
-    API,
-    group_of,
-    read_check,
-    read_flavor,
-    read_workload,
-)
+from nri_policy.cluster.workloads.kueue import API, group_of, read_check, read_flavor, read_workload
 from nri_policy.foundation.clock import Clock
 from nri_policy.kube.client import Client, ObjectKind
 from nri_policy.kube.errors import APIError

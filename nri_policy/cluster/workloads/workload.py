@@ -31,9 +31,7 @@ from nri_policy.cluster.objects.document import DocumentError, convert, join
 from nri_policy.cluster.objects.metadata import Key, ObjectIdentity
 from nri_policy.cluster.objects.priority import PRIORITY_CLASS, PriorityClasses
 from nri_policy.cluster.requests import group as placement
-from nri_policy.cluster.requests.annotations import (
-    check_owner,
-)
+from nri_policy.cluster.requests.annotations import check_owner
 from nri_policy.cluster.requests.group import PlacementGroup, read_group
 from nri_policy.cluster.requests.request import units_of
 from nri_policy.cluster.workloads.job_sets import MAIN, read_job_set, read_leader_workers

@@ -21,14 +21,7 @@ from nri_policy.cluster.objects.pod import PodSpec
 from nri_policy.cluster.zones.numa_node import zone_id
 from nri_policy.cluster.zones.numa_request import GUARANTEED, is_shared, qos_class
 from nri_policy.cluster.zones.zone import NodeZones
-from nri_policy.nrt.fingerprint import (
-    EXCLUSIVE,
-    FINGERPRINT,
-    METHOD,
-    PODS,
-    fingerprint,
-    pod_hash,
-)
+from nri_policy.nrt.fingerprint import EXCLUSIVE, FINGERPRINT, METHOD, PODS, fingerprint, pod_hash
 from nri_policy.nrt.numaplacement import METADATA, decode
 
 
