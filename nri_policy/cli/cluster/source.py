@@ -379,8 +379,9 @@ def exit_code(*, fits: bool, malformed: bool) -> int:
 def text_of(path: Path) -> memoryview:
     """Return what a file, or the standard input (`-`), holds.
 
-    A file is mapped: its text is not copied, and takes memory only as long as there is enough.
-    Raises Failure, also where it has no end.
+    A file is mapped: its text is not copied, and takes memory only as long as there is enough. If
+    another program cuts it off meanwhile, SIGBUS ends this one. Raises Failure, also where the text
+    has no end.
     """
     if str(path) == "-" and sys.stdin.closed:
         raise click.UsageError("the standard input can be read once: give one - only")
