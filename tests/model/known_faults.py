@@ -56,7 +56,7 @@ BY_MODEL = {
     "a file is not written for what a message was to bring": InModel(
         "an owner comes to a sharer, a fault", _NEWEST, 400
     ),
-    "no answer takes changes along": InModel("a sharer comes to an owner", _NEWEST, 600),
+    "no answer takes changes along": InModel("a sharer comes to an owner", _NEWEST, 1800),
     "new settings forget what a resize keeps": InModel("two owners that move", _NEWEST, 1700),
     "a start takes its partition for granted": InModel(
         "an owner comes to a sharer, the kernel keeps others off, a fault", _NEWEST, 2400

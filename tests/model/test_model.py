@@ -58,34 +58,17 @@ def follow(scene: str, release: tuple[str, str], steps: Sequence[str]) -> Collec
 
 
 def test_a_resize_may_come_into_force_after_the_last_look_before_it_is_taken_back() -> None:
-    """A look and the decision that follows from it are two moments: it may come between them."""
+    """What it frees is given to another, and the next look has it leave that."""
     follow(
-        "an owner comes to a sharer",
+        "two owners that move",
         ("containerd", "2.4.0"),
         (
-            "owner is to be created; the daemon answers: the runtime goes on with owner",
-            "owner is created; the daemon answers: the runtime goes on with owner",
-            "the runtime prepares the start of owner",
-            "sharer is written: 1-3 → 2-3",
-            "the daemon hears of it",
-            "owner starts; the daemon answers: the runtime goes on with owner",
-            "owner has started; the daemon answers: the runtime goes on with owner",
-            "some seconds pass",
-            "the daemon's turn: inform",
-            "owner is to be resized",
-            "the daemon answers with sharer on 3",
-            "the runtime updates sharer",
-            "the runtime goes on with owner",
-            "the runtime updates sharer, as it was called to",
-            "the daemon hears of it",
+            "owner is to be resized; the daemon answers: the runtime goes on with owner",
             "some seconds pass",
             "the daemon's turn: read",
-            "sharer is written: 2-3 → 3",
-            "the runtime resizes owner: 1-2",
-            "the daemon hears of it",
-            "the daemon's turn: write",
-            "the resize of owner has ended; the daemon answers: the runtime goes on with owner",
-            "sharer is written: 3 → 2-3",
+            "files are read",
+            "the runtime resizes owner: 1,3",
+            "other is to be resized; the daemon answers: the runtime goes on with other",
         ),
     )
 
