@@ -57,7 +57,6 @@ BY_MODEL = {
         "an owner comes to a sharer, a fault", _NEWEST, 400
     ),
     "no answer takes changes along": InModel("a sharer comes to an owner", _NEWEST, 1800),
-    "new settings forget what a resize keeps": InModel("two owners that move", _NEWEST, 1700),
     "a start takes its partition for granted": InModel(
         "an owner comes to a sharer, the kernel keeps others off, a fault", _NEWEST, 2400
     ),
@@ -135,6 +134,9 @@ BY_TEST = {
     ),
     "what the answer of a failed creation carried is not sent again": (
         f"{_PLUGIN}/test_storm.py::test_what_goes_along_with_a_creation_that_fails_is_told_again"
+    ),
+    "new settings forget what a resize keeps": (
+        "tests/unit/engine/restart/test_kept_grants.py::test_what_a_resize_frees_is_kept_from_others_when_the_settings_change"
     ),
 }
 
