@@ -49,6 +49,3 @@ MUTANTS: dict[str, Callable[[], AbstractContextManager[Any]]] = {
         Executor, "look_before_resize", _nothing
     ),
 }
-
-# the seed at which the search for a fault begins, of those that only few histories find
-FIRST_SEEDS = {"a resize does not look for what systemd has undone": 123}
