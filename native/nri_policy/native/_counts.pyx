@@ -191,7 +191,7 @@ cdef class Counts:
         """Return how many leaves take part, how many each code excludes, how many are outside, and each resource."""
         cdef int leaf, at, total = 0, outside = 0, base = self.domains.offset[self.domains.levels - 1]
         cdef int codes[256]
-        cdef dict resources = {}
+        cdef list lacking = [0] * self.pod.size  # leaves that lack the resource, by its place in the vector
         self.refresh()
         memset(codes, 0, sizeof(codes))
         for leaf in range(self.domains.leaves):
@@ -205,9 +205,9 @@ cdef class Counts:
             elif not self.pods[base + leaf]:
                 for at in range(self.pod.size):
                     if self.rows.free[self.pod.resource[at]][leaf] < self.pod.amount[at]:
-                        name = self.rows.names[self.pod.resource[at]]
-                        resources[name] = resources.get(name, 0) + 1
+                        lacking[at] += 1
                         break
+        resources = {self.rows.names[self.pod.resource[at]]: number for at, number in enumerate(lacking) if number}
         return total, {code: codes[code] for code in range(1, 256) if codes[code]}, outside, resources
 
     def best_of_level(self, int level):

@@ -241,7 +241,9 @@ class GroupPlacement(Struct, frozen=True):
         try:
             trees = [tree_of(state, unit) for unit in steps]  # all, before something is taken
             for unit, tree in zip(steps, trees, strict=True):
-                beside = replace(trial, limits=trial.limits_beside(unit, taken))
+                beside = trial
+                if taken:
+                    beside = replace(trial, limits=trial.limits_beside(unit, taken))
                 if replacing:
                     new, whole = beside.replace_pods(unit, tree, self.more)
                 else:

@@ -153,7 +153,7 @@ class Reservations:
             hosts = [name for name in empty.leaf if empty.pods(name)]
             if not unit.workers.count or any(emptied.pods(name) for name in hosts):
                 continue
-            for name, asked in sorted(unit.workers.template.spec.effective().items()):
+            for name, asked in sorted(unit.workers.amounts.items()):
                 left = {host: emptied.left(host, name) for host in hosts}
                 freest = max(hosts, key=left.__getitem__, default="")
                 if freest and left[freest] < asked:
@@ -319,29 +319,31 @@ class Occupants:
             return False
         pods = {key for key in self._pods if self._state.is_bound(key)}
         groups = self._count(self._groups)
-        kept = {key: min(number, groups[key]) for key, number in self._groups.items()}
+        kept = {key: min(number, groups.get(key, 0)) for key, number in self._groups.items()}
         ended = pods != self._pods or kept != self._groups
         self._pods, self._groups = pods, {key: each for key, each in kept.items() if each}
         return ended
 
     def _count(self, keys: Iterable[Key]) -> dict[Key, int]:
         """Return how many places each group has on these hosts."""
-        paths: dict[tuple[str, ...], set[tuple[str | None, ...]]] = {}
-        found = Counter[Key]()
+        paths: dict[tuple[str, ...], tuple[set[tuple[str | None, ...]], int]] = {}
+        found: dict[Key, int] = {}
         for key in keys:
             group = self._state.groups.get(key)
             for each in () if group is None else group.status.assignments:
-                levels = tuple(one for one in each.levels if not one.startswith(ZONE_LEVEL))
+                levels = tuple(each.levels)
                 if levels not in paths:
-                    paths[levels] = {
-                        tuple(_value(node, level) for level in levels) for node in self._hosts
-                    }
-                found[key] += sum(
-                    one.count
-                    for one in each.domains
-                    if (*one.values[: len(levels)],) in paths[levels]
-                )
-        return +found
+                    paths[levels] = self._paths(levels)
+                there, depth = paths[levels]
+                for one in each.domains:
+                    if tuple(one.values[:depth]) in there:
+                        found[key] = found.get(key, 0) + one.count
+        return found
+
+    def _paths(self, levels: Sequence[str]) -> tuple[set[tuple[str | None, ...]], int]:
+        """Return the values of these hosts, of those *levels* that are not below hosts."""
+        named = [each for each in levels if not each.startswith(ZONE_LEVEL)]
+        return {tuple(_value(node, each) for each in named) for node in self._hosts}, len(named)
 
 
 def lacking_pods(group: PlacementGroup, more: Mapping[str, int]) -> PlacementGroup:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Collection
 from contextlib import suppress
+from functools import cached_property
 
 from nri_policy.cluster.engine.search.placement import count
 from nri_policy.cluster.engine.state.cluster_state import ClusterState
@@ -40,14 +41,20 @@ class UnitCapacity:
         self.unit = unit
         self.host_level = len(self.tree.shape.topology.levels) - 1
         self.leaf = self.tree.leaves_of_nodes()
-        base = self.tree.hosts if isinstance(self.tree, ZoneTree) else self.tree
-        self._rows, self._row = base.rows, base.leaves_of_nodes()
-        self._pod = Vector(base.rows, unit.workers.template.spec.effective())
         self.counts: Counts | None = None
         with suppress(Unplaceable):  # no node takes part
             self.counts, _ = count(
                 self.tree, unit, self.plan, state.settings, {}, state.limits.of(unit)
             )
+
+    @cached_property
+    def _hosts(self) -> Tree:
+        """The tree of whole hosts."""
+        return self.tree.hosts if isinstance(self.tree, ZoneTree) else self.tree
+
+    @cached_property
+    def _pod(self) -> Vector:
+        return Vector(self._hosts.rows, self.unit.workers.amounts)
 
     def pods(self, node: str) -> int:
         """Return how many pods fit on a host; where hosts share a leaf, on all of them."""
@@ -82,20 +89,20 @@ class UnitCapacity:
 
     def free(self, node: str) -> int:
         """Return thousandths of pods that a host's free resources are, were pods divisible."""
-        leaf = self._row.get(node)
-        return 0 if leaf is None else self._rows.thousandths((leaf,), self._pod)
+        leaf = self._hosts.leaf_of(node)
+        return 0 if leaf is None else self._hosts.rows.thousandths((leaf,), self._pod)
 
     def free_below(self, domain: int) -> int:
         """Return the sum of `free` over the hosts of a domain."""
         below = self.tree.shape.domains.leaves_below(domain)
-        if self._rows is self.tree.rows and self.tree.shape.by_host:
-            return self._rows.thousandths(below, self._pod)
+        if self._hosts is self.tree and self.tree.shape.by_host:
+            return self.tree.rows.thousandths(below, self._pod)
         return sum(self.free(node) for node in self.tree.nodes_in([below]))
 
     def left(self, node: str, resource: str) -> int:
         """Return how much of a resource a host has left; where hosts share a leaf, all of them."""
-        leaf = self._row.get(node)
-        return 0 if leaf is None else self._rows.room(leaf).get(resource, 0)
+        leaf = self._hosts.leaf_of(node)
+        return 0 if leaf is None else self._hosts.rows.room(leaf).get(resource, 0)
 
     def order(self, node: str) -> tuple[int, int, str]:
         """Return by what hosts are ordered: the freest first."""
@@ -127,7 +134,7 @@ def is_overbooked(state: ClusterState, group: PlacementGroup) -> bool:
         if topology is None or HOSTNAME not in assignment.levels:
             continue
         tree, at = state.tree(topology.name), assignment.levels.index(HOSTNAME)
-        asked = with_place(pod_set.template.spec.effective())
+        asked = with_place(pod_set.amounts)
         for place in assignment.domains:
             leaves = [tree.leaf_of(each.name) for each in state.view.on_host(place.values[at])]
             for leaf in leaves:

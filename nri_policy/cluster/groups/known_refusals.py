@@ -8,9 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Collection
 
-import msgspec
 from msgspec import Struct
-from msgspec.structs import replace
 
 from nri_policy.cluster.engine.state.cluster_state import ClusterState
 from nri_policy.cluster.engine.unit_placement import tree_of
@@ -18,6 +16,7 @@ from nri_policy.cluster.objects.metadata import Key
 from nri_policy.cluster.objects.settings import ZONE_LEVEL
 from nri_policy.cluster.requests.group import PlacementGroup
 from nri_policy.cluster.requests.request import Unit, exclusive_of, together_of, units_of
+from nri_policy.native._domains import Vector
 
 MAX_KNOWN = 10_000  # groups and requests; then all are tried again
 
@@ -49,7 +48,7 @@ class KnownRefusals:
             self._asked.pop(key, None)
             return
         pods = unit.workers.count
-        request = aside, msgspec.json.encode(replace(unit.workers, name="", count=0))
+        request = aside, unit.workers.kind
         self._asked[key] = request[1], pods
         known = self._refused.get(request)
         if known is None or pods < known.pods or not self._still_holds(request, known):
@@ -103,11 +102,9 @@ class KnownRefusals:
 
     def _has_room(self, unit: Unit, hosts: Collection[str], aside: Collection[str]) -> bool:
         """Whether one of *hosts* has enough free for a pod, without regard to zones."""
-        tree, kind = tree_of(self._state, unit), self._state.kind_of(unit.workers)
-        for host in hosts:
-            leaf = None if host in aside else tree.leaf_of(host)
-            if leaf is not None:
-                room = tree.rows.room(leaf)
-                if all(room.get(name, 0) >= amount for name, amount in kind.items()):
-                    return True
-        return False
+        tree = tree_of(self._state, unit)
+        pod = Vector(tree.rows, self._state.kind_of(unit.workers))
+        leaves = (tree.leaf_of(host) for host in hosts if host not in aside)
+        return any(
+            tree.rows.thousandths((leaf,), pod) >= 1000 for leaf in leaves if leaf is not None
+        )

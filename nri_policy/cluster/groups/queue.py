@@ -107,8 +107,8 @@ class Queue:
 
     def end_of_pause(self, now: float) -> float:
         """Return when the next group may hold again."""
-        times = (place.paused_until for place in self._groups.waiting.values())
-        return min((each for each in times if each > now), default=inf)
+        waiting = self._groups.waiting.values()
+        return min([each.paused_until for each in waiting if each.paused_until > now], default=inf)
 
     @property
     def change(self) -> int:
@@ -144,7 +144,7 @@ class Queue:
         """
         found: dict[str, tuple[tuple[int, bool, bool, Rank], Key]] = {}
         for key, place in self._groups.waiting.items():
-            if _is_holder(place, now, timeout):
+            if (place.refused or place.holds) and _is_holder(place, now, timeout):
                 priority, waits, *_ = place.rank
                 order = priority, waits, key not in current, place.rank
                 first = found.get(place.topology)

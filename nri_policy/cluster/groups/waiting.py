@@ -32,7 +32,6 @@ from nri_policy.cluster.requests.group import (
     GROUP_LABEL,
     GroupStatus,
     PlacementGroup,
-    PlacementRequest,
 )
 from nri_policy.cluster.requests.request import spread_labels
 from nri_policy.foundation.wording import counted
@@ -399,7 +398,7 @@ def topology_name(group: PlacementGroup) -> str:
 
 def _is_spread(group: PlacementGroup) -> bool:
     """Whether a group's own running pods, or other groups, count where it is placed."""
-    requests = [each.request or PlacementRequest() for each in group.pod_sets]
+    requests = [each.request for each in group.pod_sets if each.request is not None]
     return _counts_others(group) or any(
         spread_labels(each) or each.apart_over or each.max_per_host is not None for each in requests
     )

@@ -202,7 +202,7 @@ def _pod_set(engine: Engine, unit: Unit) -> PodSetExplanation | None:
         if not pods
         for zone in tree.shape.zones_from(leaf)
     }
-    asked = unit.workers.template.spec.effective()
+    asked = unit.workers.amounts
     parts = [counts.of(domain) for domain in tree.shape.domains.of_level(wanted.slice_level)]
     without = _find_excluded(tree, kind, asked, full) if excluded or full else {}
     excluded |= {reason: len(found) for reason, found in without.items() if reason == IN_ZONES}

@@ -143,7 +143,7 @@ def notes_of(state: ClusterState, group: PlacementGroup) -> Iterator[str]:
 
 
 def _unknown_resources(nodes: Collection[ClusterNode], pod_set: PodSet) -> Iterator[str]:
-    for name, amount in pod_set.template.spec.effective().items():
+    for name, amount in pod_set.amounts.items():
         if amount and not any(name in node.allocatable for node in nodes):
             known = {each for node in nodes for each in node.allocatable}
             yield f"asks for {quoted(name)}, a resource that no node has{did_you_mean(name, known)}"

@@ -71,7 +71,7 @@ def _models(state: ClusterState, group: PlacementGroup) -> list[str]:
             room = Counter[int]()
             for name, leaf in rooms.leaf.items():
                 room[domains.above(leaf, level)] += rooms.pods(name)
-            asked = unit.workers.template.spec.effective()
+            asked = unit.workers.amounts
             for name, leaf in rooms.leaf.items():
                 node = state.nodes[name]
                 if all(node.allocatable.get(each, 0) >= asked[each] for each in asked):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from functools import cached_property
 from typing import Any, Literal, cast
 
 import msgspec
@@ -15,7 +16,7 @@ from nri_policy.cluster.objects.assignment import (
     restore,
     store,
 )
-from nri_policy.cluster.objects.document import DocumentError, convert, join
+from nri_policy.cluster.objects.document import Amounts, DocumentError, convert, join
 from nri_policy.cluster.objects.metadata import Key, ObjectMeta
 from nri_policy.cluster.objects.node import HOSTNAME
 from nri_policy.cluster.objects.pod import Pod, PodSpec, Template, read_template
@@ -79,13 +80,24 @@ class Together(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, om
         return f"{how} {quoted(self.level)}"
 
 
-class PodSet(Struct, frozen=True):
+class PodSet(Struct, frozen=True, dict=True):
     """A number of equal pods; without a request where None."""
 
     name: str
     count: int
     template: Template
     request: PlacementRequest | None = None
+
+    # Each attempt to place a group asks for these again.
+    @cached_property
+    def amounts(self) -> Amounts:
+        """The effective requests of a pod; the place among `pods` is not in them."""
+        return self.template.spec.effective()
+
+    @cached_property
+    def kind(self) -> bytes:
+        """All but its name and its number of pods, to compare."""
+        return msgspec.json.encode(msgspec.structs.replace(self, name="", count=0))
 
 
 class Condition(Struct, frozen=True):

@@ -12,6 +12,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from functools import cached_property
 
 import msgspec
 from msgspec import Struct, field
@@ -55,7 +56,7 @@ class Unplaceable(Exception):  # noqa: N818 - an answer, not a fault
         return self._text if isinstance(self._text, str) else self._text()
 
 
-class Unit(Struct, frozen=True, kw_only=True):
+class Unit(Struct, frozen=True, kw_only=True, dict=True):
     """Pod sets that are placed in one step: workers, and perhaps a leader."""
 
     workers: PodSet
@@ -70,6 +71,11 @@ class Unit(Struct, frozen=True, kw_only=True):
     def names(self) -> tuple[str, ...]:
         """Their names."""
         return tuple(each.name for each in self.pod_sets)
+
+    @cached_property
+    def plans(self) -> dict[object, PlacementPlan]:
+        """What `plan` has returned: each attempt to place a group asks again."""
+        return {}
 
 
 # By the identity of the pod sets, which are kept beside: each attempt to place a group asks again.
@@ -322,7 +328,7 @@ def make_plan(
     unit: Unit,
     *,
     implied: bool,
-    levels: Sequence[str],
+    levels: tuple[str, ...],
     settings: ClusterSettings,
     inside: int = 0,
 ) -> PlacementPlan:
@@ -331,6 +337,18 @@ def make_plan(
     *implied*: the unit names no level, and is not constrained. All pods go into one domain of the
     level *inside*.
     """
+    asked = implied, levels, settings.algorithm, settings.balanced, inside
+    found = unit.plans.get(asked)
+    if found is None:
+        found = unit.plans[asked] = _plan(
+            unit, implied=implied, levels=levels, settings=settings, inside=inside
+        )
+    return found
+
+
+def _plan(
+    unit: Unit, *, implied: bool, levels: Sequence[str], settings: ClusterSettings, inside: int
+) -> PlacementPlan:
     request = unit.workers.request or PlacementRequest()
     if inside:
         request = _inside(request, levels[:inside])

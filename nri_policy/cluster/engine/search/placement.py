@@ -99,15 +99,13 @@ def make_demand(
     """Return what to count for *unit*, without limits; raises Unplaceable for an empty tree."""
     if tree.is_empty():
         raise Unplaceable(describe_empty_tree(tree, tree.shape.levels[wanted.level]))
-    spec = unit.workers.template.spec
-    scored = settings.preferred_node_affinity
-    leader = unit.leader.template.spec if unit.leader else None
+    leader, scored = unit.leader, settings.preferred_node_affinity
     return Demand(
         plan=wanted,
-        pod=spec.effective(),
-        kind=tree.filter(spec, scored=scored),
-        leader=leader.effective() if leader else None,
-        leader_kind=tree.filter(leader, scored=scored) if leader else None,
+        pod=unit.workers.amounts,
+        kind=tree.filter(unit.workers.template.spec, scored=scored),
+        leader=leader.amounts if leader else None,
+        leader_kind=tree.filter(leader.template.spec, scored=scored) if leader else None,
         held=held,
     )
 

@@ -74,7 +74,7 @@ def replace_failed(  # noqa: PLR0913 - keywords: what is replaced, and in what
             if now < missing:
                 lost[names[0]] = missing - now
             found = dict(search(now).find(places, rest, path))
-            pod = pod_set.template.spec.effective()
+            pod = pod_set.amounts
             trial.take(found, pod)
             added.update(found)
             left = {leaf: most - found.get(leaf, 0) for leaf, most in left.items()}

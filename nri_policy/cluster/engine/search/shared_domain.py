@@ -21,7 +21,7 @@ def sum_requests(units: Iterable[Unit]) -> Amounts:
     """Return what all pods of units request together, by resource."""
     sums: Counter[str] = Counter()
     for pod_set in (each for unit in units for each in unit.pod_sets):
-        for name, amount in with_place(pod_set.template.spec.effective()).items():
+        for name, amount in with_place(pod_set.amounts).items():
             sums[name] += amount * pod_set.count
     return dict(sums)
 

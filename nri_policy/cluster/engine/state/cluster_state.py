@@ -217,7 +217,7 @@ class ClusterState:
 
     def kind_of(self, pod_set: PodSet) -> Amounts:
         """Return what one pod of a pod set uses."""
-        return self.kind(pod_set.template.spec.effective())
+        return self.kind(pod_set.amounts)
 
     def topology_of(self, pod_set: PodSet) -> Topology | None:
         """Return the topology on which a pod set is placed; None if there is none of that name."""

@@ -50,8 +50,11 @@ class GroupUsages:
 
     def running_of(self, group: Key) -> Counter[str]:
         """Return a group's running pods, by node."""
-        members = self.members.get(group, {}).values()
-        return Counter(pod.node for pod in members if not pod.finished)
+        found: Counter[str] = Counter()
+        for pod in self.members.get(group, {}).values():
+            if not pod.finished:
+                found[pod.node] += 1
+        return found
 
     def forget(self, key: Key) -> None:
         """Forget a removed group."""
@@ -84,8 +87,6 @@ class GroupUsages:
         key = (group.namespace, group.name)
         pod_sets, kinds = self._kinds_of.get(key, (None, {}))
         if pod_sets is not group.pod_sets:
-            kinds = {
-                each.name: self.kind(each.template.spec.effective()) for each in group.pod_sets
-            }
+            kinds = {each.name: self.kind(each.amounts) for each in group.pod_sets}
             self._kinds_of[key] = (group.pod_sets, kinds)
         return in_use(group, members.values(), kinds, self.view)

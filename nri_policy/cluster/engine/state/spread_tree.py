@@ -183,9 +183,9 @@ class SpreadTree:
         spec, request = pod_set.template.spec, pod_set.request or PlacementRequest()
         kind = self._filter(spec, tolerations)
         if within is None and not limits:
-            counts = self._count(spec.effective(), kind)
+            counts = self._count(pod_set.amounts, kind)
         else:
-            counts = self._count_once(spec.effective(), kind, within, limits)
+            counts = self._count_once(pod_set.amounts, kind, within, limits)
         places, left = fill(
             counts,
             pod_set.count,
