@@ -91,13 +91,18 @@ def test_pods_go_where_the_twins_go(
     assert found == twin.spread(every, pods, preferences, most)
 
 
-@given(st.lists(st.dictionaries(st.sampled_from("kl"), st.sampled_from(["", "a", "b"]))))
-def test_nodes_are_in_the_order_of_their_values_and_names(labels: list[dict[str, str]]) -> None:
-    nodes = [ClusterNode(f"n{at:02}", each, {}) for at, each in enumerate(labels)]
+@given(st.lists(st.dictionaries(st.sampled_from("kl"), st.sampled_from(["", "a", "b"]))), st.data())
+def test_nodes_are_in_the_order_of_their_values_and_names(
+    labels: list[dict[str, str]], data: st.DataObject
+) -> None:
+    made = [ClusterNode(f"n{at:02}", each, {}) for at, each in enumerate(labels)]
+    nodes = data.draw(st.permutations(made))
     for keys in ((), ("k",), ("l", "k")):
-        ordered, domains = arrange_by_labels(nodes, keys)
+        order, names, places, domains = arrange_by_labels(nodes, keys)
         paths = sorted((*(node.labels.get(key, "") for key in keys), node.name) for node in nodes)
-        assert [node.name for node in ordered] == [path[-1] for path in paths]
+        assert [nodes[at].name for at in order] == [path[-1] for path in paths]
+        assert names == [node.name for node in nodes]
+        assert [order[place] for place in places] == [*range(len(nodes))]
         wanted = Domains(paths)
         assert domains.leaves == wanted.leaves
         for level in range(wanted.levels):

@@ -81,45 +81,55 @@ cdef _flatten(dict at, tuple above, int left, list paths, list firsts, dict othe
 
 
 def arrange_by_labels(list nodes not None, tuple keys not None):
-    """Return *nodes*, sorted by name, by the values of labels, then by name; and the domains of that order.
+    """Return the order of *nodes* by the values of labels, then by name; their names, their places in it; its domains.
 
-    A missing label is the empty value.
+    The order is of indices into *nodes*, names and places are by these. A missing label is the empty value.
     """
     cdef dict top = {}, at, labels
-    cdef list ordered = [], splits = []
-    cdef int last = len(keys) - 1, level
-    for node in nodes if keys else ():
-        at, labels = top, node.labels
-        for level in range(last):
+    cdef list order = [], names = [], splits = [], places
+    cdef int last = len(keys) - 1, level, number, n = len(nodes)
+    for number in range(n):
+        node = nodes[number]
+        at, labels, value = top, node.labels, ""
+        for level in range(last + 1):
             value = labels.get(keys[level], "")
-            below = at.get(value)
-            if below is None:
-                below = at[value] = {}
-            at = below
-        value = labels.get(keys[last], "")
+            if level < last:
+                below = at.get(value)
+                if below is None:
+                    below = at[value] = {}
+                at = below
         below = at.get(value)
         if below is None:
-            at[value] = [node]
-        else:
-            (<list> below).append(node)
-    if keys:
-        _line_up(top, 0, last, 0, ordered, splits)
-    else:
-        ordered, splits = nodes, [0] * len(nodes)
-    return ordered, Domains(None, len(keys) + 1, splits)
+            below = at[value] = []
+        (<list> below).append(number)
+        names.append(node.name)
+    _line_up(top, 0, last, 0, names, order, splits)
+    places = [None] * n
+    for number in range(n):
+        places[<int> order[number]] = number
+    return order, names, places, Domains(None, len(keys) + 1, splits)
 
 
-cdef _line_up(dict at, int level, int last, int split, list ordered, list splits):
+cdef _line_up(dict at, int level, int last, int split, list names, list order, list splits):
     """Add what is below a domain, in order, and from which level on each leaf is in other domains than the one before."""
     for value in sorted(at):
         below = at[value]
         if level < last:
-            _line_up(below, level + 1, last, split, ordered, splits)
+            _line_up(below, level + 1, last, split, names, order, splits)
         else:
-            ordered += below
+            order += _by_name(below, names)
             splits.append(split)
             splits += [last + 1] * (len(below) - 1)
         split = level
+
+
+cdef list _by_name(list numbers, list names):
+    """Return the numbers of names in the order of these, which they mostly are in."""
+    cdef int at
+    for at in range(1, len(numbers)):
+        if <str> names[<int> numbers[at]] < <str> names[<int> numbers[at - 1]]:
+            return sorted(numbers, key=names.__getitem__)
+    return numbers
 
 
 def index(list nodes not None, list paths not None):
@@ -388,6 +398,22 @@ cdef class Rows:
             made.resource(name)
             memcpy(made.free[number], self.free[number], n * sizeof(int64_t))
         memcpy(made.nodes, self.nodes, n * sizeof(int))
+        return made
+
+    def arranged(self, Domains domains not None, list order not None):
+        """Return rows of other *domains*, each leaf of which is the one of these that *order* names."""
+        cdef Rows made = Rows(domains, self.unlisted)
+        cdef int number, leaf, other
+        if len(order) != domains.leaves:
+            raise ValueError(f"{len(order)} leaves in order for {domains.leaves}")
+        for name in self.names:
+            made.resource(name)
+        for leaf in range(domains.leaves):
+            other = order[leaf]
+            self._check(other)
+            made.nodes[leaf] = self.nodes[other]
+            for number in range(len(self.names)):
+                made.free[number][leaf] = self.free[number][other]
         return made
 
     def fork(self):

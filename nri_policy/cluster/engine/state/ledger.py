@@ -267,19 +267,16 @@ class Ledger:
         )
 
     def _make_spread_tree(self, keys: list[str]) -> SpreadTree:
-        alike = self._tree_of_all(keys)
-        tree = SpreadTree(keys, self._view.nodes.values(), self._used, self._running, alike)
-        if alike is None:
-            self._count_in(tree)
-        return tree
-
-    def _tree_of_all(self, keys: list[str]) -> Tree | None:
-        """Return a tree of all nodes, each a leaf below the values of *keys*; None without one."""
-        for topology in self._settings.topologies:
-            if topology.levels == [*keys, HOSTNAME]:
-                tree = self.tree(topology.name)
-                return tree if tree.has_all(self._view.nodes) else None
-        return None
+        """Return a new tree: from what a topology's tree has counted, if that knows all nodes."""
+        nodes, levels = self._view.nodes, [*keys, HOSTNAME]
+        for topology in sorted(self._settings.topologies, key=lambda each: each.levels != levels):
+            alike = topology.levels == levels
+            tree = self.tree(topology.name) if alike else self._trees.get((topology.name, 0))
+            if tree is not None and tree.knows_all(nodes):
+                return SpreadTree(keys, [*nodes.values()], self._used, self._running, tree)
+        made = SpreadTree(keys, [*nodes.values()], self._used, self._running)
+        self._count_in(made)
+        return made
 
     def _count_in(self, tree: Tree | SpreadTree) -> None:
         """Count what assignments use in a new tree."""

@@ -8,9 +8,8 @@ from __future__ import annotations
 
 from array import array
 from collections import Counter
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from functools import partial
-from operator import attrgetter
 from types import MappingProxyType
 from typing import Self, cast
 
@@ -30,7 +29,7 @@ from nri_policy.cluster.requests.spread_preferences import Preference
 from nri_policy.foundation.copies import copy_with
 from nri_policy.foundation.wording import counted
 from nri_policy.native._counts import Counts
-from nri_policy.native._domains import Domains, Mask, Rows, Vector, arrange_by_labels
+from nri_policy.native._domains import Mask, Rows, Vector, arrange_by_labels
 from nri_policy.native._spreading import spread as fill
 
 _OUTSIDE = 255  # code of nodes outside `within`
@@ -42,14 +41,14 @@ class SpreadTree:
     def __init__(
         self,
         keys: Sequence[str],
-        nodes: Iterable[ClusterNode],
+        nodes: list[ClusterNode],
         used: Mapping[str, Amounts],
         running: Mapping[str, int],
-        alike: Tree | None,
+        tree: Tree | None = None,
     ) -> None:
         """Take by node what its pods use, read again as it changes, and how many they are.
 
-        *alike* is a tree of all nodes by the same labels: what it has counted is counted here, too.
+        What a *tree* that knows all nodes has counted is counted here, too.
         """
         self._keys = tuple(keys)
         self._used = used
@@ -57,37 +56,56 @@ class SpreadTree:
         self._gone: dict[tuple[str, ...], int] = {}  # leaves of nodes that went, by path
         self._counts = KnownCounts()
         self._nodes: list[ClusterNode]  # by leaf; a deleted node stays in its last form
-        self.domains: Domains
         self._tainted: set[int]  # leaves
-        if alike is None:
-            self._grow(nodes)
+        if tree is not None and tree.has_all(len(nodes), self._keys):
+            self._copy_tree(tree)
         else:
-            self._nodes = cast("list[ClusterNode]", alike.nodes_by_leaf())  # it has all
-            self._tainted = alike.tainted_leaves()
-            self._at = dict(alike.leaves_of_nodes())
+            order, names, places, self.domains = arrange_by_labels(nodes, self._keys)
+            self._nodes = [nodes[at] for at in order]
+            self._at = dict(zip(names, places, strict=True))
             self._hosts = self._at.copy()
-            self.domains, self.rows = alike.shape.domains, alike.rows.copy()
+            if tree is None:
+                self._count_nodes()
+            else:
+                leaves = [tree.shape.hosts[name] for name in names]
+                self._take_over(tree, [leaves[at] for at in order])
         self._unlabelled = self._find_unlabelled()
         self._filters = Filters(len(self._nodes))
         self._every = array("i", bytes(4 * len(self._nodes)))
         for name, number in running.items():
             self.run(name, number)
 
-    def _grow(self, nodes: Iterable[ClusterNode]) -> None:
-        """Make a tree of nodes."""
-        by_name = sorted(nodes, key=attrgetter("name"))
-        self._nodes, self.domains = arrange_by_labels(by_name, self._keys)
+    def _count_nodes(self) -> None:
+        """Count what nodes have, and what their pods use."""
         self._tainted = {leaf for leaf, node in enumerate(self._nodes) if node.taints}
-        names = [node.name for node in self._nodes]
         hosts = [node.labels.get(HOSTNAME, node.name) for node in self._nodes]
-        self._at = {name: leaf for leaf, name in enumerate(names)}
-        self._hosts = self._at.copy()
-        if hosts != names:
+        if hosts != [node.name for node in self._nodes]:
             self._hosts = {host: leaf for leaf, host in enumerate(hosts)}
         self.rows = Rows(self.domains)
         self.rows.fill([node.allocatable if _is_open(node) else None for node in self._nodes])
         for name, amounts in self._used.items():
             self.use(name, amounts, 1)
+
+    def _copy_tree(self, tree: Tree) -> None:
+        """Take over a tree of the same labels in which all nodes take part."""
+        self._nodes = cast("list[ClusterNode]", tree.nodes_by_leaf())  # it has all
+        self._tainted = tree.tainted_leaves()
+        self._at = dict(tree.leaves_of_nodes())
+        self._hosts = self._at.copy()
+        self.domains, self.rows = tree.shape.domains, tree.rows.copy()
+
+    def _take_over(self, tree: Tree, leaves: list[int]) -> None:
+        """Take over what a tree has counted; *leaves* are those of the tree, by leaf."""
+        self.rows = tree.rows.arranged(self.domains, leaves)
+        tainted, there = tree.tainted_leaves(), tree.leaves_of_nodes()
+        self._tainted = set()
+        if tainted:
+            self._tainted = {leaf for leaf, at in enumerate(leaves) if at in tainted}
+        for name in self._at.keys() - there.keys() if len(there) < len(leaves) else ():
+            leaf = self._at[name]
+            self._join(leaf, 1)
+            if self._nodes[leaf].taints:
+                self._tainted.add(leaf)
 
     def fork(self) -> Self:
         """Return a tree that goes on by itself, while no node changes in this one."""

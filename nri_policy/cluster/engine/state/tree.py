@@ -157,9 +157,19 @@ class Tree:
         """Return the nodes that take part, each with its leaf, the first of its zones."""
         return self._node_at
 
-    def has_all(self, nodes: Collection[str]) -> bool:
-        """Return whether each leaf is one of *nodes*, by the name of its host, and each is one."""
-        return self._named_alike and len(self._node_at) == len(self._nodes) == len(nodes)
+    def has_all(self, nodes: int, keys: Path) -> bool:
+        """Return whether so many nodes take part, on all leaves, below the values of *keys*."""
+        full = len(self._node_at) == len(self._nodes) == nodes
+        return full and self.shape.levels == (*keys, HOSTNAME)
+
+    def knows_all(self, nodes: Mapping[str, ClusterNode]) -> bool:
+        """Return whether each of all *nodes* has a leaf by its name, taking part or not."""
+        if not (self.shape.by_host and self._named_alike):
+            return False
+        out = nodes.keys() - self._node_at.keys() if len(self._node_at) < len(nodes) else ()
+        return all(
+            name in self.shape.hosts and nodes[name].labels.get(HOSTNAME) == name for name in out
+        )
 
     def nodes_by_leaf(self) -> list[ClusterNode | None]:
         """Return the node that each leaf is, where leaves are hosts or zones."""

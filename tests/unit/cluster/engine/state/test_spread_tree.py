@@ -382,3 +382,42 @@ def test_a_topology_with_the_same_labels_changes_no_answer() -> None:
     cluster.set_node(msgspec.structs.replace(alike.state.nodes["a2"], unschedulable=True))
     cluster.set_node(msgspec.structs.replace(alike.state.nodes["c2"], taints=()))
     assert alike.spread(asked) == other.spread(asked) != first
+
+
+def test_what_a_topology_has_counted_counts_for_labels_that_are_no_level() -> None:
+    """Of nodes that take part in it, and of those that did before; what changes later, too."""
+    nodes = [
+        node(f"{rack}{host}", cpu=4, rack=rack, zone=zone)
+        for zone, rack in (("y", "c"), ("y", "a"), ("x", "b"))
+        for host in (3, 1, 2)
+    ]
+    for each in nodes:
+        each["metadata"]["labels"][HOSTNAME] = each["metadata"]["name"]
+    nodes[0]["spec"] = {"taints": [{"key": "k", "effect": "NoSchedule"}]}
+    snapshot = read_snapshot({"nodes": nodes, "pods": [running("p", "a1", cpu=3)]})
+    cluster = offline.cluster_of(snapshot)
+    settings = ClusterSettings(topologies=[Topology(levels=["zone", HOSTNAME])])
+    counted, fresh = (offline.engine_of(snapshot, settings, cluster) for _ in range(2))
+    cluster.follow(counted.state, fresh.state)
+    counted.state.tree("default")
+    packed = read_group(group(2, unconstrained=True) | {"metadata": {"name": "packed"}})
+    placed = msgspec.structs.replace(packed, status=fresh.place(packed))
+    for made in (counted, fresh):
+        made.state.set_group(placed)
+    known = counted.state.nodes
+    cluster.set_node(msgspec.structs.replace(known["a2"], unschedulable=True))
+    no_zone = {"rack": "c", HOSTNAME: "c2"}  # open, but without a place in the topology
+    taint = known["c3"].taints
+    cluster.set_node(msgspec.structs.replace(known["c2"], labels=no_zone, taints=taint))
+    cluster.set_node(msgspec.structs.replace(known["b1"], labels={"rack": "b", HOSTNAME: "b1"}))
+    del fresh.state.ledger._trees["default", 0]  # it is made by `place`
+    asked = read_group(group(20, "rack"))
+    first = counted.spread(asked)
+    assert first == fresh.spread(asked)
+    assert not {"a2", "c2", "c3"} & {*first}
+    assert "b1" in first
+    cluster.set_node(msgspec.structs.replace(known["a2"], unschedulable=False))
+    cluster.set_node(msgspec.structs.replace(known["c2"], taints=()))
+    for made in (counted, fresh):
+        made.state.remove_group("default", "packed")
+    assert counted.spread(asked) == fresh.spread(asked) != first
