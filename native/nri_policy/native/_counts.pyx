@@ -18,40 +18,66 @@ def rank(list every not None, list wanted not None, dict sums not None, int leve
     What they have left is at least *sums*, by resource: what all pods ask for together. The leaders of those that have one count, too. Also return the domain that holds the most of them, -1 without any.
     """
     cdef Counts own = every[0]
-    cdef int domain, fitting, closest = -1, count, at, kinds = len(every)
-    cdef double share, held, most = -1
-    cdef int64_t score
     cdef Domains domains = own.rows.domains
     cdef Vector needed = Vector(own.rows, sums)
-    cdef list found = [], numbers = [int(each) for each in wanted]
-    for each in every:
-        (<Counts> each).refresh()
-    for domain in range(domains.offset[level], domains.offset[level + 1]):
-        fitting, share, held, score = 0, 0.0, 0.0, 0
-        for at in range(kinds):
-            own, count = <Counts> every[at], <object> numbers[at]
-            if own.score:
-                score += own.score[domain]
-            if own.pods_l[domain] >= count and (not own.leaders or own.leaders[domain]):
-                fitting += 1
-                share += <double> count / own.pods_l[domain]
-            held += min(<double> own.pods_l[domain] / count, 1.0)
-        if fitting == kinds and _have_left(own.rows, domains.leaves_below(domain), needed):
-            found.append((-score, -share, domain))
-        if held > most:
-            most, closest = held, domain
+    cdef int first = domains.offset[level], n = domains.offset[level + 1] - first, kinds = len(every)
+    cdef int count, at, number, low = 0, high, closest = -1
+    cdef double most = -1
+    cdef list found = []
+    cdef _Ranked *ranked = <_Ranked *> PyMem_Calloc(n + 1, sizeof(_Ranked))
+    if not ranked:
+        raise MemoryError
+    try:
+        for number in range(kinds):
+            own, count = <Counts> every[number], wanted[number]
+            own.refresh()
+            for at in range(n):
+                _add(&ranked[at], own, first + at, count)
+        for at in range(n):
+            high = low + _leaves_below(domains, first + at)
+            if ranked[at].fitting == kinds and _have_left(own.rows, low, high, needed):
+                found.append((-ranked[at].score, -ranked[at].share, first + at))
+            if ranked[at].held > most:
+                most, closest = ranked[at].held, first + at
+            low = high
+    finally:
+        PyMem_Free(ranked)
     found.sort()
     return [each[2] for each in found], closest
 
 
+cdef struct _Ranked:
+    int fitting     # kinds that fit, each by itself
+    double share    # sum of what they take of what fits
+    double held     # sum of what fits of them, 1 where all do
+    int64_t score
+
+
+cdef void _add(_Ranked *ranked, Counts own, int domain, int count) noexcept:
+    """Add what a domain holds of one kind."""
+    if own.score:
+        ranked.score += own.score[domain]
+    if own.pods_l[domain] >= count and (not own.leaders or own.leaders[domain]):
+        ranked.fitting += 1
+        ranked.share += <double> count / own.pods_l[domain]
+    ranked.held += min(<double> own.pods_l[domain] / count, 1.0)
+
+
+cdef int _leaves_below(Domains domains, int domain) noexcept:
+    cdef int low = domain, high = domain
+    while domains.low[low] != domains.high[low]:
+        low, high = domains.low[low], domains.high[high] - 1
+    return high + 1 - low
+
+
 def have_left(Rows rows not None, dict sums not None):
     """Whether all leaves have at least *sums* left, by resource."""
-    return _have_left(rows, range(rows.domains.leaves), Vector(rows, sums))
+    return _have_left(rows, 0, rows.domains.leaves, Vector(rows, sums))
 
 
-cdef bint _have_left(Rows rows, object leaves, Vector needed):
+cdef bint _have_left(Rows rows, int low, int high, Vector needed):
     cdef int64_t left
-    cdef int at, leaf, low = leaves.start, high = leaves.stop
+    cdef int at, leaf
     for at in range(needed.size):
         left = 0
         for leaf in range(low, high):
