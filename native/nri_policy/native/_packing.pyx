@@ -241,7 +241,7 @@ cdef _load_useful(Counts counts, Row row, int low, int high, int wanted, int nee
     LeastFree takes the smallest; those beyond the size at which all is held are not needed.
     """
     cdef int domain, most = INT32_MAX, quota = INT32_MAX
-    cdef int64_t held = 0
+    cdef int64_t held = 0, smaller = 0, useful = -1  # how many domains are; -1: unknown
     cdef int64_t sizes[SMALL]
     if order.ascending and not need and not order.scored:
         memset(sizes, 0, sizeof(sizes))
@@ -250,11 +250,13 @@ cdef _load_useful(Counts counts, Row row, int low, int high, int wanted, int nee
                 sizes[counts.slices[domain]] += 1
         for domain in range(SMALL):
             if held + domain * sizes[domain] >= wanted:
-                most = domain
+                most, useful = domain, smaller + sizes[domain]
                 if counts.slices == counts.pods:  # equal sizes go by path
                     quota = <int> ((wanted - held + domain - 1) // domain)
+                    useful = smaller + quota
                 break
             held += domain * sizes[domain]
+            smaller += sizes[domain] if domain else 0
     for domain in range(low, high):
         if counts.slices[domain] >= most:
             if counts.slices[domain] > most or not quota:
@@ -262,6 +264,8 @@ cdef _load_useful(Counts counts, Row row, int low, int high, int wanted, int nee
             quota -= 1
         if counts.slices[domain] or (need and counts.leaders[domain]):
             load(counts, row, domain, domain + 1)
+            if row.size == useful:
+                break
 
 
 cdef _prioritize(Row row, int wanted, int need, bint in_slices):
