@@ -75,9 +75,14 @@ class Systemd:
         runtime: EmbeddedRuntime,
         random: Random,
         undid: Callable[[SimulatedContainer], None],
+        endangers: Callable[[SimulatedContainer], bool],
     ) -> None:
-        """*undid* is called when what was written to a container's cgroup is undone."""
+        """*undid* is called when what was written to a container's cgroup is undone.
+
+        It writes to no container that *endangers* a partition: the kernel may lose its CPUs.
+        """
         self._undid = undid
+        self._endangers = endangers
         self._root = root
         self._runtime = runtime
         self._random = random
@@ -198,7 +203,7 @@ class Systemd:
         if due is None or container.in_force is None:
             return
         here = due & online or online
-        if container.cpus != here:
+        if container.cpus != here and not self._endangers(container):
             container.write_cpus(here, cause="systemd")
             self._undid(container)
 

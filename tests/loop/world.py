@@ -170,7 +170,9 @@ class World:
         self.systemd: Systemd | None = None
         self.undone: dict[str, float] = {}  # when systemd undid what was written, by container id
         if has_systemd:
-            self.systemd = Systemd(folder, self.runtime, self.systemds_random, self._undid)
+            self.systemd = Systemd(
+                folder, self.runtime, self.systemds_random, self._undid, self._endangers
+            )
         self.cgroups = FaultyCgroups(self.runtime)
         self.cgroups.read_only = self.cgroups_are == "read-only"
         # called when the answer to a container's start was given, or that to its resize
