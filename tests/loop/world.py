@@ -67,6 +67,8 @@ BUSY = 15.0  # seconds with workers and mischief
 WORKERS = 4
 WITH_SYSTEMD = 0.5  # of the histories with visible cgroups; in the others the runtime makes them
 SLOWEST_HOOK = 3.0  # seconds
+# What is done with systemd at the end of a history: nothing that comes later makes up for it.
+LAST_OF_SYSTEMD = "killed before it asks systemd"
 SLOW_THREAD = 0.6  # seconds that files may take on a bad day
 
 
@@ -338,7 +340,7 @@ class World:
             "set-property": self._set_property,
             "systemd is busy": self._keep_systemd_busy,
             "systemd is gone": self._hide_systemd,
-            "killed before it asks systemd": self._kill_before_it_asks,
+            LAST_OF_SYSTEMD: self._kill_before_it_asks,
         }
         able = [each for each in kinds if each not in self.chances.without]
         most = 2 * self.chances.faults
@@ -349,6 +351,9 @@ class World:
             kind = random.choice(able)
             self.note(f"mischief: {kind}")
             await self.loop.spawn(systemd.PARTY, kinds[kind](own))
+        if own is not None and LAST_OF_SYSTEMD in able:
+            self.note(f"mischief: {LAST_OF_SYSTEMD}, the last of it")
+            await self.loop.spawn(systemd.PARTY, kinds[LAST_OF_SYSTEMD](own))
 
     async def _set_property(self, own: Systemd) -> None:
         there = [each for each in self.runtime.containers if each.in_force is not None]
