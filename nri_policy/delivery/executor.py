@@ -143,7 +143,9 @@ class Executor:
                     running[action] = task
                     task.add_done_callback(partial(self._note_end, running, action))
                 self._wake_at = wake
-                await self.clock.set_within(wake - now, self._changed)
+                forget = self.clock.call_later(wake - now, self._changed.set)
+                await self._changed.wait()
+                forget()
 
     def _note_end(
         self, running: dict[Action, asyncio.Task[None]], action: Action, _task: object
