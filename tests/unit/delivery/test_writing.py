@@ -255,15 +255,21 @@ async def test_what_is_freed_without_a_stop_is_told_in_no_answer(
         assert [each.cpus for each in shared] == [CPUSet.parse("1-7")] * 3
 
 
+@pytest.mark.parametrize("unwritable", [0, 1])
 async def test_a_creation_that_moves_nobody_waits_for_no_batch_that_is_under_way(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+    unwritable: int,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
 ) -> None:
     async with host(tmp_path, Held) as it:
         shared = await sharers(it, 3)
-        await it.start(pod("own", "2"))
-        await confirmed(it)
         cgroups = it.daemon._cgroups
         assert isinstance(cgroups, Held)
+        cgroups.failing |= {each.message.linux.cgroups_path for each in shared[:unwritable]}
+        await it.start(pod("own", "2"))
+        await confirmed(it)
+        assert len(it.daemon.executor.state.unwritable) == unwritable
         cgroups.open.clear()
         try:
             await it.runtime.delete_pod(it.runtime.pod("own"))
@@ -273,7 +279,7 @@ async def test_a_creation_that_moves_nobody_waits_for_no_batch_that_is_under_way
         finally:
             cgroups.open.set()
         assert "cgroups-slow" not in caplog.text
-        await until(lambda: all(each.cpus == CPUSet.parse("1-7") for each in shared))
+        await until(lambda: all(each.cpus == CPUSet.parse("1-7") for each in shared[unwritable:]))
 
 
 async def test_a_response_takes_few_along_the_oldest_first_and_none_soon_after_another(
