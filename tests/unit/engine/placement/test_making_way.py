@@ -17,6 +17,7 @@ from nri_policy.engine.event import (
 )
 from nri_policy.engine.explanation import DecisionKind
 from nri_policy.engine.grant import Moved
+from nri_policy.engine.placement.making_way import find_last_relocations
 from nri_policy.foundation.cpuset import CPUSet
 from nri_policy.node import view_of
 from nri_policy.store.encoding import decode_grant, encode
@@ -234,6 +235,14 @@ def test_strictly_hinted_ones_stay_in_the_last_resort_too() -> None:
     driver.create(nodes.container(2000))
     driver.refuse(nodes.container(5000))
     assert (driver.pool(bound), driver.pool(free)) == ("socket #1", "socket #0")
+
+
+def test_the_last_resort_tries_no_move_twice() -> None:
+    driver = EngineDriver(TWO)
+    far, _ = sharers(driver, 100, 200)
+    request, _ = driver.engine.layout.requests.read(nodes.container(4000))
+    found = find_last_relocations(driver.engine.state, request)
+    assert [each.movers for each in found] == [(far.id,)]
 
 
 @pytest.mark.parametrize("packing", ["spread", "tight"])
