@@ -32,6 +32,7 @@ from tests.support.memory_maps import (
 
 # pools 0, 1: NUMA nodes #0, #1; 2: socket #0; 3, 4: NUMA nodes #2, #3; 5: socket #1; 6: root
 PLAIN = "package:2 numa:2(memory=16GiB) core:2"
+ONE_SIDED = "package:2 numa:1(memory=16GiB hugepages-1Gi=0,4) core:2"
 BEST_EFFORT, BURSTABLE, GUARANTEED = Rank
 
 
@@ -80,6 +81,23 @@ def test_a_strict_request_never_changes_kind() -> None:
     with pytest.raises(MemoryShortageError) as error:
         at.offer(0, request(17, kinds=frozenset({HBM}), strict=True))
     assert (error.value.shortage.missing, error.value.shortage.nodes) == (GIB, ids("2-3"))
+
+
+def test_a_zone_has_the_nodes_of_its_huge_pages_as_well() -> None:
+    at = supply(ONE_SIDED)
+    pages = ((GIB, 4 * GIB),)
+    assert [at.offer(pool, request(1, hugepages=pages)).zone for pool in (0, 1)] == [
+        ids("0-1"),
+        ids("1"),
+    ]
+
+
+def test_with_too_few_huge_pages_free_a_zone_has_all_nodes_with_such_unless_it_needs_them() -> None:
+    at = supply(ONE_SIDED)
+    pages = ((GIB, 5 * GIB),)
+    assert at.offer(0, request(1, hugepages=pages)).zone == ids("0-1")
+    with pytest.raises(MemoryShortageError):
+        at.offer(0, request(1, hugepages=pages, needs_pages=True))
 
 
 def test_no_bytes_always_fit() -> None:
