@@ -151,6 +151,20 @@ def test_a_decision_that_comes_out_otherwise_is_named(tmp_path: Path) -> None:
     ]
 
 
+def test_a_decision_that_was_made_for_other_reasons_is_named(tmp_path: Path) -> None:
+    store, engine = stores.started(tmp_path)
+    stores.commit(store, engine, Created(container=nodes.container(2000)))
+    *before, created = stores.records(store.path)
+    assert created.decision.explanation is not None
+    why = replace(created.decision.explanation, notes=("so",))
+    replay = RecordedReplay()
+    assert [each for record in before for each in replay.step(record)] == []
+    found = replay.step(replace(created, decision=replace(created.decision, explanation=why)))
+    assert [(each.what, each.recorded, each.replayed) for each in found] == [
+        ("explanation: notes", "so", "none")
+    ]
+
+
 def test_differences_are_told_in_words(tmp_path: Path) -> None:
     _, engine = stores.started(tmp_path)
     pools, placed = (
