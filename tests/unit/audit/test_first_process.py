@@ -79,6 +79,11 @@ def test_a_priority_of_io_is_compared_where_it_can_be_read() -> None:
     assert not [*process.differences(none)]
 
 
+def test_what_cannot_be_read_is_shown_as_unknown() -> None:
+    process = FirstProcess(policy=None, nice=0, priority=0, io_class=None)
+    assert (process.scheduler, process.io_priority) == ("unknown", "unknown")
+
+
 CHANGE = """
 import ctypes, os, sys
 os.sched_setscheduler(0, os.SCHED_BATCH, os.sched_param(0))
