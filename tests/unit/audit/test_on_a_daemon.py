@@ -11,6 +11,7 @@ import pytest
 
 from nri_policy.audit import auditor
 from nri_policy.audit.cgroup_paths import folder_of
+from nri_policy.kube.events import ClusterEvent
 from nri_policy.simulation.containers import SimulatedContainer
 from tests.support.daemon import Served, pod, served
 from tests.unit.audit.host import Cgroup, Root
@@ -122,3 +123,23 @@ async def test_an_audit_follows_each_synchronization(tmp_path: Path) -> None:
         node.daemon._session.reconnect()
         await node.runtime.synchronized(after=before)
         assert due.is_set()
+
+
+async def test_an_event_tells_of_each_container_that_is_released_without_a_report(
+    tmp_path: Path,
+) -> None:
+    events: list[ClusterEvent] = []
+    async with served(tmp_path, record=events.append) as node:
+        await node.start(pod("runs", "1"))
+        runs = node.runtime.container("runs/main")
+        waits = await node.runtime.create_container(
+            await node.runtime.run_pod(pod("waits", "1")), "main"
+        )
+        source = node.daemon.auditor._source
+        await source.release([runs.id])
+        await source.release_unstarted([waits.id])
+        assert not node.daemon.node.view.placed
+    assert [each.text.partition(",")[0] for each in events] == [
+        "container main has no process any more",
+        "container main was never started and has no process; its CPUs are free",
+    ]
