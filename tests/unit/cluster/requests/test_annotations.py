@@ -104,6 +104,14 @@ BAD = [
             f" nor {K}preferred-topology is"
         ),
     ),
+    (
+        {
+            "slice_required_topology": "h",
+            "slice_size": "2",
+            "slice_required_topology_constraints": '[{"topology": "a", "size": 4}]',
+        },
+        f"may not be set when {K}slice-required-topology is",
+    ),
     ({"slice_required_topology_constraints": "[]"}, "must have 1 to 3 layers"),
     ({"slice_required_topology_constraints": "{"}, "must be a valid JSON array"),
     (
