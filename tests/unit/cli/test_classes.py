@@ -228,4 +228,4 @@ def test_a_journal_with_classes_comes_out_as_it_was_recorded(
     done = CliRunner().invoke(main, ["replay", str(tmp_path), "-o", "json"])
     assert done.exit_code == 1
     different = {each["what"] for each in json.loads(done.stdout)["differences"]}
-    assert {"classes", "placement", "warnings"} <= different
+    assert {"classes", "placement: limits: io.max", "warnings"} <= different
