@@ -748,16 +748,13 @@ async def test_what_an_earlier_daemon_sent_in_vain_is_sent_again(
         timeouts=PATIENT,
     ) as runtime:
 
-        def daemon() -> Daemon:
+        def daemon(cgroups: SimulatedCgroups | None = None) -> Daemon:
             host = Environment(
-                state_dir=tmp_path,
-                root=tmp_path,
-                cgroups=None if "never" in seen else SimulatedCgroups(runtime),
-                delay=lambda _: 0.0,
+                state_dir=tmp_path, root=tmp_path, cgroups=cgroups, delay=lambda _: 0.0
             )
             return Daemon(machine, nodes.settings(), host)
 
-        first = daemon()
+        first = daemon()  # one that sees cgroups would soon write this one
         gate = Gate(runtime, "starting", "slow")
         async with first.serving(runtime.socket_path):
             await runtime.synchronized()
@@ -774,7 +771,7 @@ async def test_what_an_earlier_daemon_sent_in_vain_is_sent_again(
         assert slow.cpus < wide, "it was sent more than it got"
         if "late" in seen:
             monkeypatch.setattr(executor, "MAX_SURVEY", 0.0)
-        second = daemon()
+        second = daemon(None if "never" in seen else SimulatedCgroups(runtime))
         async with second.serving(runtime.socket_path):
             await runtime.synchronized(after=1)
             await until(lambda: slow.cpus == wide)
