@@ -19,6 +19,7 @@ from nri_policy.engine.explanation import DecisionKind
 from nri_policy.engine.grant import Moved
 from nri_policy.engine.placement.making_way import find_last_relocations
 from nri_policy.foundation.cpuset import CPUSet
+from nri_policy.manifests.quality_of_service import QoS
 from nri_policy.node import view_of
 from nri_policy.store.encoding import decode_grant, encode
 from nri_policy.workload.annotation_values import HintKind
@@ -113,6 +114,16 @@ def test_who_has_moved_goes_back_once_and_only_once() -> None:
     assert driver.pool(small) == "root", "a job that comes each minute must not move it each minute"
     driver.resize(small, nodes.resources(200, 200))
     assert (driver.grant(small).home, driver.grant(small).returned) == (None, False)
+
+
+def test_its_own_amount_on_the_wide_pool_keeps_no_sharer_from_going_back() -> None:
+    driver = EngineDriver(TWO, **RESERVED)
+    small, near = sharers(driver, 1900, 2000, qos=QoS.BURSTABLE)
+    assert (driver.pool(small), driver.pool(near)) == ("socket #1", "socket #0")
+    driver.create(large := nodes.container(3000))
+    assert driver.pool(small) == "root"
+    driver.resize(large, nodes.resources(2000, 2000))
+    assert driver.pool(small) == "socket #1"
 
 
 def test_a_resize_that_frees_cpus_brings_one_back_once_it_is_in_force() -> None:
