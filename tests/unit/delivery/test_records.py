@@ -308,6 +308,12 @@ def test_what_overtakes_a_call_may_be_recorded_before_it() -> None:
     assert since(state) == {"a": 4.0}
 
 
+def test_the_end_of_a_resize_makes_no_record_of_a_container_that_is_gone() -> None:
+    state = state_of("a")
+    apply(state, created("a", "1"), ResizeConfirmed(container_id="gone"))
+    assert [*state.records] == ["a"]
+
+
 def test_a_resize_that_ends_during_a_call_may_be_recorded_after_it() -> None:
     """What it has set is not known: the call's "1" is heard of last, and a file has "1"."""
     state = state_of("a")
