@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+import errno
+import os
 import shutil
 from pathlib import Path
 
@@ -324,6 +326,21 @@ def test_why_a_pod_s_quota_cannot_be_written_is_said(root: Root) -> None:
     quota_file(root, "kubepods/pod1").mkdir()
     (done,) = Cgroups(root.path).limit({"/kubepods/pod1": NO_QUOTA}).values()
     assert done.error == "Is a directory"
+
+
+@pytest.mark.parametrize(
+    ("number", "error"), [(errno.EINVAL, ["Invalid argument"]), (errno.ENODEV, [])]
+)
+def test_why_the_kernel_refuses_a_pod_s_quota_is_said_unless_the_cgroup_is_gone(
+    number: int, error: list[str], root: Root, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(*_: object) -> int:
+        raise OSError(number, "")
+
+    quota_file(root, "kubepods/pod1").write_text("200000")
+    monkeypatch.setattr(os, "pwrite", refuse)
+    done = Cgroups(root.path).limit({"/kubepods/pod1": NO_QUOTA})
+    assert [each.error for each in done.values()] == error
 
 
 def test_cgroups_outside_of_pods_are_those_at_the_top_with_their_cpus(root: Root) -> None:
