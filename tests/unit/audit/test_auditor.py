@@ -407,4 +407,5 @@ def test_a_first_process_that_cannot_be_read_yet_is_looked_at_after_the_next_rou
 
     asyncio.run(play())
     assert PERIOD in node.slept
+    assert node.slept.count(FIRST_PROCESS_DELAY) <= 2, "a look for each time that it is due"
     assert node.auditor.in_kernel("id1") == {"scheduler": "idle"}
