@@ -7,6 +7,7 @@ from collections.abc import Collection, Iterator
 
 import pytest
 
+from nri_policy.delivery.cpuset_checks import CpusetCheck
 from nri_policy.delivery.delivery_state import DeliveryState
 from nri_policy.delivery.desired import Desired
 from nri_policy.delivery.inputs import (
@@ -22,6 +23,7 @@ from nri_policy.delivery.inputs import (
     Input,
     Listed,
     Observed,
+    OverlapsSeen,
     PhaseChanged,
     Probed,
     Rechecked,
@@ -533,3 +535,20 @@ def test_nobody_knows_what_the_runtime_records_of_a_resize_that_comes_late() -> 
     assert state.records["a"].recorded == cpuset("1", "")
     apply(state, 7.0, ResizeConfirmed(container_id="a"))
     assert state.records["a"].recorded is None
+
+
+def test_an_overlap_that_is_seen_no_more_is_forgotten() -> None:
+    state = state_of("a")
+    stuck = CpusetCheck(
+        container_id="a",
+        placement=placement("1", "0"),
+        own=EMPTY,
+        lost=False,
+        settled=True,
+        overlap=CPUSet([2]),
+        error="Device or resource busy",
+    )
+    apply(state, created("a", "1"), Checked(checks=[stuck]), OverlapsSeen(container_ids=["a"]))
+    assert [*state.overlapping] == ["a"]
+    apply(state, OverlapsSeen(container_ids=[]))
+    assert not state.overlapping
