@@ -62,6 +62,7 @@ class Faulty:
     server: APIServer
     holder: Holder
     folder: Path
+    ready: asyncio.Event
     slept: list[float] = field(default_factory=list)
 
     async def prepare(self) -> NodePrepareResourceResponse:
@@ -105,7 +106,9 @@ async def faulty(folder: Path) -> AsyncIterator[Faulty]:
             ready=ready,
             clock=Clock(sleep=sleep),
         )
-        yield Faulty(driver=driver, server=server, holder=holder, folder=cdi, slept=slept)
+        yield Faulty(
+            driver=driver, server=server, holder=holder, folder=cdi, ready=ready, slept=slept
+        )
         await client.close()
 
 
@@ -113,6 +116,21 @@ def away(times: int) -> Iterator[Answer | None]:
     yield from [AWAY] * times
     while True:
         yield None
+
+
+async def test_claims_wait_until_the_daemon_knows_the_containers_of_the_node(
+    tmp_path: Path,
+) -> None:
+    async with faulty(tmp_path) as them:
+        assert not (await them.prepare()).error
+        files = them.files
+        assert files
+        them.ready.clear()
+        why = "the daemon does not know the containers of this node yet"
+        assert (await them.prepare()).error == why
+        given_back = await them.driver.unprepare(NodeUnprepareResourcesRequest(claims=[ASKED]))
+        assert given_back.claims[ASKED.uid].error == why
+        assert them.files == files
 
 
 async def test_an_api_server_that_is_away_is_asked_again_and_at_last_given_up(
