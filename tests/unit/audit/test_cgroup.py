@@ -10,6 +10,7 @@ import pytest
 from nri_policy.audit.cgroup import MAX_THREADS, Cgroups
 from nri_policy.audit.cgroup_paths import folder_of
 from nri_policy.audit.deviations import KernelState
+from nri_policy.delivery import cpuset_files
 from nri_policy.delivery.cpuset_files import Change, Confined
 from nri_policy.delivery.host_cgroups import Limited
 from nri_policy.delivery.partition_files import Settled
@@ -282,6 +283,20 @@ def test_what_is_no_cgroup_is_neither_read_nor_written(cgroup: str, root: Root) 
     done = cgroups.confine({cgroup: CPUSet.parse("0")}, Change.WHOLE)
     assert done == {cgroup: Confined(cpus=None)}
     assert sorted(root.path.rglob("*")) == before
+
+
+def test_cgroups_below_stay_where_a_write_fails_for_another_reason_than_them(
+    root: Root, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    made = [root.cgroup(each, "2-5") for each in (f"{POD}/1", f"{POD}/1/inner")]
+
+    def refuse(*_: object) -> None:
+        raise OSError(errno.EINVAL, "")
+
+    monkeypatch.setattr(cpuset_files, "_write", refuse)
+    done = Cgroups(root.path).confine({f"/{POD}/1": CPUSet.parse("2")}, Change.WHOLE)
+    assert [each.error for each in done.values()] == ["Invalid argument"]
+    assert {(each.folder / "cpuset.cpus").read_text() for each in made} == {"2-5\n"}
 
 
 def test_the_cpu_time_of_cgroups_that_are_here_is_read(root: Root) -> None:
