@@ -305,3 +305,12 @@ def test_a_group_that_fits_but_in_no_zone_has_no_plan() -> None:
     found = plan(asked=guaranteed(2, 4), zones=zones)
     assert (found.status.state, found.moves) == ("Unplaceable", [])
     assert "on 2 of 2 hosts the node aligns pods to one NUMA node" in found.status.message
+
+
+def test_of_a_group_without_a_plan_it_is_said_how_many_pods_fit_by_zones() -> None:
+    zones = [aligned(each, 3, free=3) for each in ("a1", "a2", "b1", "b2")]
+    found = plan(asked=guaranteed(5, 2), zones=zones)
+    assert found.status.message == (
+        'topology "default" allows to fit only 2 out of 5 pod(s);'
+        " nodes that align pods to one NUMA node count by their zones"
+    )
