@@ -118,6 +118,7 @@ class Scene:
                 for task, due in self.time.sleepers.items()
             )
 
+        await idle()  # until then a wait may still be there that has been given up
         await until(waits)
         self.time.advance(seconds)
 
