@@ -45,7 +45,4 @@ MUTANTS: dict[str, Callable[[], AbstractContextManager[Any]]] = {
     "nothing is stored": lambda: _patch(Store, "commit", lambda *_: None),
     "no answer takes changes along": lambda: _patch(Answers, "take", lambda *_a, **_k: []),
     "containers that have ended unheard are kept": lambda: _patch(OrphanFinder, "round", _nothing),
-    "a resize does not look for what systemd has undone": lambda: _patch(
-        Executor, "look_before_resize", _nothing
-    ),
 }

@@ -138,6 +138,9 @@ BY_TEST = {
     "new settings forget what a resize keeps": (
         "tests/unit/engine/restart/test_kept_grants.py::test_what_a_resize_frees_is_kept_from_others_when_the_settings_change"
     ),
+    "a resize does not look for what systemd has undone": (
+        f"{_DELIVERY}/test_scopes.py::test_a_resize_on_cpus_of_its_own_finds_what_systemd_has_undone"
+    ),
 }
 
 

@@ -172,6 +172,9 @@ MUTANTS: dict[str, Fault] = {
     "a new daemon does not look at what an earlier one wrote": _patched(
         DeliveryState, "_note_in_place", _ignored
     ),
+    "a resize does not look for what systemd has undone": _patched(
+        Executor, "look_before_resize", _nothing
+    ),
     "what is found on CPUs of another's own stays there": _patched(
         Executor, "look_at_overlaps", _nothing
     ),
