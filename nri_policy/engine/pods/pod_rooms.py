@@ -158,7 +158,8 @@ def resize_room(state: State, room: Placed, resources: Resources) -> None:
     pod = replace(room.container.pod, amounts=asked)
     known = replace(room.container, pod=pod, resources=asked, resized=True)
     request, why_not = state.layout.requests.read(known)
-    request = replace(request, steering=_steer_like(request, room.request))
+    oldest = next(tenants(state, pod_id), room)  # also after a restart, which knows no other
+    request = replace(request, steering=_steer_like(request, oldest.request))
     had, has = room_milli(room.container), room_milli(known)
     if why_not and (has > had or not has):
         raise _refusal(state, room, request, f"its room cannot be resized: {', '.join(why_not)}")

@@ -38,6 +38,10 @@ def room(driver: EngineDriver, pod: Pod) -> CPUSet:
     return driver.engine.state.rooms[pod.id].grant.exclusive
 
 
+def room_pool(driver: EngineDriver, pod: Pod) -> int:
+    return driver.engine.state.rooms[pod.id].grant.pool
+
+
 def started(whole: Pod) -> tuple[EngineDriver, Container, Container, Container]:
     """Return a driver with a pod of 4 CPUs: main has 2 of its own, log and mesh share the rest."""
     driver = EngineDriver()
@@ -385,10 +389,10 @@ def test_a_pod_s_resize_grows_and_shrinks_its_room_beside_its_slices() -> None:
     impossible = replace(nodes.resources(3000, 3000), cpu_shares=1 << 40)
     text = driver.refuse(Resized(container_id=whole.id, resources=impossible))
     assert text.startswith("CPU shares of 1099511627776: the kernel takes")
-    pool = driver.engine.state.rooms[whole.id].grant.pool
+    pool = room_pool(driver, whole)
     driver.handle(Resized(container_id=whole.id, resources=nodes.resources(4000, 4000)))
     bookkeeping.check(driver.engine, driver.runtime)
-    assert driver.engine.state.rooms[whole.id].grant.pool == pool
+    assert room_pool(driver, whole) == pool
     assert driver.cpus(main) == own
     driver.handle(Resized(container_id=whole.id, resources=nodes.resources(6000, 6000)))
     bookkeeping.check(driver.engine, driver.runtime)
@@ -470,6 +474,26 @@ def test_a_restart_finds_room_and_slices_by_the_store_or_by_the_cpusets(forget: 
     assert not new.decision.changes
     assert room(new, whole) == room(driver, whole)
     assert new.engine.state.memory.bookings.keys() == {whole.id}
+
+
+def test_a_room_that_grows_heeds_the_affinities_of_its_oldest_container_after_a_restart_too() -> (
+    None
+):
+    match = "{key: name, operator: In, values: [peer]}"
+    near = f"main: [{{scope: {{operator: AlwaysTrue}}, match: {match}, weight: 7}}]"
+    wish = {"resource-policy.nri.io/affinity": near}
+    whole, peer = rooms.pod(4000, annotations=rooms.ROOM | wish), nodes.container(1000, name="peer")
+    driver, main = EngineDriver(), rooms.tenant(whole, "main", 2000)
+    driver.create(peer)
+    driver.create(main)
+    tables = []
+    for each in (driver, restarted(driver, peer, main)):
+        each.handle(Resized(container_id=whole.id, resources=nodes.resources(6000, 6000)))
+        tables.append(each.engine.state.rooms[whole.id].explanation.table)
+    assert tables[0] is not None
+    assert tables[1] is not None
+    assert tables[0].row(room_pool(driver, whole))[1] > 0, "the affinity counts"
+    assert tables[0].pack() == tables[1].pack()
 
 
 def notes_of(driver: EngineDriver, container: Container) -> tuple[str, ...]:
