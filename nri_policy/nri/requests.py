@@ -116,9 +116,13 @@ class Requests:
             self.finished.set_result(None)
 
 
-@types.coroutine
-def _continue(work: Coroutine[Any, Any, None], awaited: object) -> Generator[Any, Any, None]:
+async def _continue(work: Coroutine[Any, Any, None], awaited: object) -> None:
     """Go on with begun *work*, which waits for what is *awaited*."""
+    await _rest(work, awaited)  # a task takes no generator
+
+
+@types.coroutine
+def _rest(work: Coroutine[Any, Any, None], awaited: object) -> Generator[Any, Any, None]:
     while True:
         try:
             step = partial(work.send, (yield awaited))
