@@ -15,23 +15,23 @@ class KnownCounts:
 
     def __init__(self, origin: KnownCounts | None = None) -> None:
         """Have new counts start from those of the tree that a fork was made of."""
-        self._latest: OrderedDict[object, Counts] = OrderedDict()
-        self._of_origin: Mapping[object, Counts] = {} if origin is None else origin._latest  # noqa: SLF001
+        self.latest: OrderedDict[object, Counts] = OrderedDict()
+        self._of_origin: Mapping[object, Counts] = {} if origin is None else origin.latest
 
     def find(self, key: object, count: Callable[[], Counts]) -> Counts:
         """Return what is known, else what *count* returns."""
-        found = self._latest.get(key)
+        found = self.latest.get(key)
         if found is None:
             found = count()
             known = self._of_origin.get(key)
             if known is not None:
                 found.start_from(known)
-            self._latest[key] = found
-            if len(self._latest) > MAX_COUNTS:
-                self._latest.popitem(last=False)
-        self._latest.move_to_end(key)
+            self.latest[key] = found
+            if len(self.latest) > MAX_COUNTS:
+                self.latest.popitem(last=False)
+        self.latest.move_to_end(key)
         return found
 
     def clear(self) -> None:
         """Forget all, so that the next counts are made from nothing."""
-        self._latest.clear()
+        self.latest.clear()
