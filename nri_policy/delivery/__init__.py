@@ -17,11 +17,11 @@ Others import from these modules:
 | `record` | what is known about the delivery to one container |
 | `reporter` | what is said of containers in the log and the metrics |
 
-`delivery_state` has what is to be done next, as a pure function of what has happened. It is one
-object in layers, each of which uses only those before it:
+`delivery_state` derives the next actions from all inputs so far, without I/O. One object has five
+layers; each layer uses only those before it:
 
 1. `record_table`: the records, and an index for each kind of next action;
-2. `occupancy`: which CPUs are still in use, so who shrinks and who may grow;
+2. `occupancy`: the CPUs that containers still occupy, and which containers shrink or may grow;
 3. `next_actions`: the table of states and next actions, when each is due, and what it is about;
 4. `observations`: what follows from what cgroups have;
 5. `delivery_state`: what follows from all other inputs.

@@ -308,7 +308,7 @@ class DeliveryState(Observations):
 
     def _action_ended(self, event: inputs.ActionEnded) -> None:
         """Have an action be done again later, if there is more to do."""
-        unplanned = self.due[event.action] == math.inf  # no input since it began has it done again
+        unplanned = self.due[event.action] == math.inf  # no input has planned another run since
         match event.action:
             case Action.WRITE if unplanned and self.by_file:  # some have still to leave
                 self._write_delay = min(2 * self._write_delay, LAST_SETTLE)

@@ -151,7 +151,7 @@ class ScopeSet(Input, frozen=True, kw_only=True):
     """systemd was asked to keep a cpuset; *error* is its refusal, or empty."""
 
     container_id: str
-    asked: Cpuset | None  # the one that its cgroup had then; None: it has no cgroup
+    asked: Cpuset | None  # the cgroup's cpuset at that time; None without a cgroup
     error: str
 
 

@@ -46,7 +46,7 @@ MAX_TRIES = 4  # times that a change is sent again; each call waits twice as lon
 
 
 class NextActions(Occupancy):
-    """The records, and what is to be done about them.
+    """The records of containers, and the actions that follow from these.
 
     `plan` says when which action is due, the other queries what it is about; they change nothing.
     """

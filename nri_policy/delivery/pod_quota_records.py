@@ -18,7 +18,7 @@ RECHECK = 60.0  # seconds between looks at other times
 
 
 class PodQuotaRecords:
-    """What is known of the quotas of pods, by their ids."""
+    """The quotas of pods that were seen and written, by pod id."""
 
     def __init__(self, table: RecordTable) -> None:
         self._table = table

@@ -110,7 +110,7 @@ class Delivery(Struct, frozen=True, kw_only=True):
         return replace(self, pending=None, attempts=0, late=False)
 
     def seen(self, cpuset: Cpuset | None) -> Delivery:
-        """Return this after its cgroup was read; None: it is not visible."""
+        """Return the record after a read of the cgroup; None: the cgroup is not visible."""
         return replace(self, observed=cpuset, visible=cpuset is not None)
 
     def informed(self, placement: Placement, *, lost: bool) -> Delivery:

@@ -48,7 +48,7 @@ class Requests:
     ) -> None:
         self.service = service
         self.finished: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        # by stream; None: it has just begun, in no task yet
+        # by stream; None: the request has just begun, without a task
         self.unanswered: dict[int, asyncio.Task[None] | None] = {}
         self._last_connection = last_connection
         self._pauses = pauses

@@ -110,7 +110,7 @@ def reconcile(key: Key, view: View) -> Reconciled:
 
 
 def _create(view: View, key: Key, members: list[Member]) -> Reconciled:
-    """Return what follows for pods whose group has no object: it is created once all are there."""
+    """Return the creation of a group's object, once all of its pods exist, or what they lack."""
     record = view.groups[key]
     try:
         check_gated(members, view.pod_writes.gate)

@@ -50,7 +50,7 @@ def free_amounts(report: NodeZones, held: Iterable[Held]) -> NodeZones:
 def find_zone(totals: Mapping[int, Amounts], left: Mapping[int, Amounts], held: Held) -> int | None:
     """Return the zone where pods held these amounts; None if no zone has as much in use.
 
-    By zone, *totals* are what it has in all, *left* what is not in use.
+    *totals* are the amounts of each zone, *left* the unused part of these.
     """
     if held.zone is not None:
         return held.zone if held.zone in totals else None

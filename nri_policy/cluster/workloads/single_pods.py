@@ -1,6 +1,6 @@
 """Groups of the single pods in documents: each pod is of the group that it names, or one by itself.
 
-One pod stands for all equal pods of its group that are not there.
+One document can stand for several equal pods: for those of its group without a document.
 """
 
 from __future__ import annotations

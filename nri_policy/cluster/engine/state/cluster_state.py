@@ -105,7 +105,7 @@ class ClusterState:
             self.bind(pod.namespace, pod.name, pod.node, kind, ends=pod.spec.ends)
 
     def add_pods(self, pods: Sequence[Pod]) -> None:
-        """Take in pods that are bound, not finished, in no group, and all of them new.
+        """Take in new pods: bound, not finished and in no group.
 
         What equal pods of a node use is counted at once: a file may have 150,000 pods.
         """
