@@ -32,8 +32,8 @@ from nri_policy.cluster.engine.search.placement import (
 from nri_policy.cluster.engine.search.replacement import replace_failed
 from nri_policy.cluster.engine.search.spread_assignment import (
     count_by_node,
-    domain_of,
     make_host_assignment,
+    nodes_around,
     replace_spread,
     spread_refusal,
 )
@@ -172,24 +172,49 @@ class UnitPlacement(Struct, frozen=True):
                 placed = count_by_node([packed[unit.workers.name]], self.state.view)
                 self._check_balance(unit.workers, placed, self._nodes_within(tree))
             return packed
-        chosen = domain_of(tree, find()) if requests_topology(request) else None
-        out: dict[str, Assignment] = {}
-        if unit.leader is not None and chosen is not None:
-            out[unit.leader.name] = make_assignment(tree, unit.leader.name, [(chosen.leader, 1)])
-        trial = self
-        if out:
-            trial = replace(self, state=self.state.fork())
-            trial.state.take(out, unit)
-        nodes = self._nodes_within(tree) if chosen is None else chosen.nodes
-        for pod_set in unit.pod_sets:
+        everywhere = self._nodes_within(tree)
+        if request is None or not requests_topology(request):
+            return self._spread_unit(unit, placed, everywhere, everywhere)
+        found = find()
+        first: dict[str, Assignment] = {}
+        if unit.leader is not None:
+            place = [(found.leader, 1)]
+            first = {unit.leader.name: make_assignment(tree, unit.leader.name, place)}
+        nodes = nodes_around(tree, found)
+        if request.required:
+            return self._spread_unit(unit, placed, nodes, nodes, first)
+        if request.preferred:  # not at the cost of their balance
+            with suppress(Unplaceable):
+                return self._spread_unit(unit, placed, nodes, everywhere, first)
+        return self._spread_unit(unit, placed, everywhere, everywhere, first)
+
+    def _spread_unit(
+        self,
+        unit: Unit,
+        placed: Mapping[str, int],
+        nodes: Collection[str] | None,
+        among: Collection[str] | None,
+        first: Mapping[str, Assignment] = MappingProxyType({}),
+    ) -> dict[str, Assignment]:
+        """Return the assignments of a unit that is spread over *nodes*, balanced *among* nodes.
+
+        A leader takes its place before its workers: where it goes *first*, or as it is spread.
+        """
+        trial, out = self._trial_of(unit), dict(first)
+        trial.state.take(out, unit)
+        for pod_set in reversed(unit.pod_sets):
             if pod_set.name not in out:
-                asked = replace(pod_set, request=request)
-                pods, left = trial.spread_pods(asked, placed, nodes)
-                if left:
-                    raise spread_refusal(asked, left)
-                self._check_balance(asked, pods, nodes)
+                asked = replace(pod_set, request=unit.workers.request)
+                pods = trial.spread_whole(asked, placed, nodes)
+                self._check_balance(asked, pods, among)
                 out[pod_set.name] = make_host_assignment(pod_set.name, pods, self.state.nodes)
+                if pod_set is not unit.workers:
+                    trial.state.take({pod_set.name: out[pod_set.name]}, unit)
         return out
+
+    def _trial_of(self, unit: Unit) -> UnitPlacement:
+        """Return where a unit is spread, in a fork if its pod sets take places from each other."""
+        return self if unit.leader is None else replace(self, state=self.state.fork())
 
     def replace_pods(
         self, unit: Unit, tree: Tree, more: Mapping[str, int]
@@ -197,22 +222,19 @@ class UnitPlacement(Struct, frozen=True):
         """Return the assignments of new pods, those of failed nodes' and *more*; and the whole."""
         status = self.group.status
         if is_spread(unit.workers):
-            no_failures = replace(self, failures={})
+            trial = replace(self._trial_of(unit), failures={})
 
-            def spread(
-                pod_set: PodSet, own: Mapping[str, int], within: Collection[str]
-            ) -> tuple[dict[str, int], int]:
+            def spread(pod_set: PodSet, own: Counter[str], within: Collection[str]) -> Assignment:
                 nodes = self._nodes_within(tree)
                 own_nodes = within if nodes is None else nodes.intersection(within)
-                return no_failures.spread_pods(pod_set, own, own_nodes)
+                pods = trial.spread_whole(pod_set, own, own_nodes)
+                self._check_balance(pod_set, own + Counter(pods), own_nodes)
+                made = make_host_assignment(pod_set.name, pods, self.state.nodes)
+                if pod_set.name != unit.workers.name:
+                    trial.state.take({pod_set.name: made}, unit)
+                return made
 
-            new, whole = replace_spread(tree, unit, status, spread, self.state.view, more=more)
-            for each in unit.pod_sets:
-                if each.name in whole:
-                    self._check_balance(
-                        each, count_by_node([whole[each.name]], self.state.view), None
-                    )
-            return new, whole
+            return replace_spread(tree, unit, status, spread, self.state.view, more=more)
         paths = self._paths(tree, status.unhealthy_nodes)
         return replace_failed(
             tree,
@@ -250,6 +272,15 @@ class UnitPlacement(Struct, frozen=True):
             for node, pods in new.items() if number + 1 < len(pod_sets) else ():
                 trial.state.occupy(node, self.state.kind_of(pod_set), pods)
         return found
+
+    def spread_whole(
+        self, pod_set: PodSet, own: Mapping[str, int], within: Collection[str] | None
+    ) -> dict[str, int]:
+        """Return the pods for each node, of those *within*; raises Unplaceable unless all fit."""
+        pods, left = self.spread_pods(pod_set, own, within)
+        if left:
+            raise spread_refusal(pod_set, left)
+        return pods
 
     def spread_pods(
         self,

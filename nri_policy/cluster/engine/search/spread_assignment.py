@@ -11,7 +11,6 @@ from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Mapping
 
 import msgspec
-from msgspec import Struct
 
 from nri_policy.cluster.engine.search.placement import PackedUnit
 from nri_policy.cluster.engine.search.replacement import find_kept_leaf
@@ -24,17 +23,10 @@ from nri_policy.cluster.requests.request import Unit, Unplaceable
 from nri_policy.cluster.view import ClusterView
 
 
-class PackedDomain(Struct, frozen=True):
-    """What a pod set is packed into, and its leader's leaf, -1 without one."""
-
-    nodes: frozenset[str]
-    leader: int
-
-
-def domain_of(tree: Tree, found: PackedUnit) -> PackedDomain:
+def nodes_around(tree: Tree, found: PackedUnit) -> frozenset[str]:
     """Return the nodes of the domain that something is packed into."""
     leaves = [leaf for leaf, _ in found.places] + [found.leader] * (found.leader >= 0)
-    return PackedDomain(nodes=_around(tree, leaves, found.level), leader=found.leader)
+    return _around(tree, leaves, found.level)
 
 
 def _around(tree: Tree, leaves: Collection[int], level: int) -> frozenset[str]:
@@ -50,7 +42,7 @@ def replace_spread(  # noqa: PLR0913 - what is replaced, and in what
     tree: Tree,
     unit: Unit,
     status: GroupStatus,
-    spread: Callable[[PodSet, Mapping[str, int], Collection[str]], tuple[dict[str, int], int]],
+    spread: Callable[[PodSet, Counter[str], Collection[str]], Assignment],
     view: ClusterView,
     *,
     more: Mapping[str, int],
@@ -65,7 +57,7 @@ def replace_spread(  # noqa: PLR0913 - what is replaced, and in what
     failed = frozenset(status.unhealthy_nodes)
     given = {each.pod_set: each for each in status.assignments}
     request = unit.workers.request or PlacementRequest()
-    for pod_set in unit.pod_sets:
+    for pod_set in reversed(unit.pod_sets):  # the leader first, as one host must hold it
         if pod_set.name not in given:
             continue
         domains = given[pod_set.name].domains
@@ -79,11 +71,10 @@ def replace_spread(  # noqa: PLR0913 - what is replaced, and in what
             within &= _around(tree, leaves[:1], level)
         own = count_by_node([Assignment(pod_set.name, [HOSTNAME], kept)], view)
         asked = msgspec.structs.replace(pod_set, count=missing, request=request)
-        pods, left = spread(asked, own, within)
-        if left:
-            raise spread_refusal(asked, left)
-        new[pod_set.name] = make_host_assignment(pod_set.name, pods, view.nodes)
-        whole[pod_set.name] = make_host_assignment(pod_set.name, own + Counter(pods), view.nodes)
+        added = spread(asked, own, within)
+        pods = own + count_by_node([added], view)
+        new[pod_set.name] = added
+        whole[pod_set.name] = make_host_assignment(pod_set.name, pods, view.nodes)
     return new, whole
 
 

@@ -147,6 +147,34 @@ def test_lost_pods_that_were_balanced_are_again() -> None:
     assert by(offline.place(cluster(2, 2), given, USING), 4) == {"r0h0": 2, "r1h1": 2}
 
 
+def test_lost_pods_are_balanced_in_the_domain_that_their_group_requires() -> None:
+    given = asking(4, {"required": ZONE}, **even(RACK))
+    domains = [{"values": [f"r{rack}h{host}"], "count": 1} for rack in (0, 1) for host in (0, 1)]
+    assignment = {"podSet": "main", "levels": [HOSTNAME], "domains": domains}
+    given["status"] = {"assignments": [assignment], "unhealthyNodes": ["r0h0"]}
+    assert by(offline.place(cluster(2, 2, 2), given, USING), 2) == {"r0": 2, "r1": 2}
+
+
+def test_a_failed_host_is_no_value_to_balance_with() -> None:
+    given = asking(4, {"required": RACK}, **even(HOSTNAME))
+    domains = [{"values": [f"r0h{host}"], "count": 2} for host in (0, 1)]
+    assignment = {"podSet": "main", "levels": [HOSTNAME], "domains": domains}
+    given["status"] = {"assignments": [assignment], "unhealthyNodes": ["r0h0"]}
+    assert placed(offline.place(cluster(2, 2), given, USING)) == {"main": {"r0h1": 4}}
+
+
+@pytest.mark.parametrize("asked", [{"unconstrained": True}, {"preferred": RACK}])
+@pytest.mark.parametrize("key", [RACK, HOSTNAME])
+def test_a_skew_is_kept_before_a_preference(asked: Object, key: str) -> None:
+    found = offline.place(cluster(2, 2), asking(4, asked, **even(key)), USING)
+    assert set(placed(found)["main"].values()) == {1}
+
+
+def test_a_preferred_rack_whose_hosts_keep_a_skew_is_taken() -> None:
+    found = offline.place(cluster(2, 2), asking(4, {"preferred": RACK}, **even(HOSTNAME, 2)), USING)
+    assert placed(found)["main"] == {"r0h0": 2, "r0h1": 2}
+
+
 @pytest.mark.parametrize("key", ["apartOver", "maxSkew"])
 def test_they_may_stand_in_a_request(key: str) -> None:
     value: Any = [RACK] if key == "apartOver" else {RACK: 1}

@@ -82,6 +82,32 @@ def test_a_leader_has_its_place_before_the_workers_are_spread() -> None:
     assert len({each[0] for each in [host, *answer["workers"]]}) == 1
 
 
+def test_a_leader_without_a_level_takes_none_of_its_workers_places() -> None:
+    asked = {"leaderGroup": "g", "spreadOver": [HOSTNAME]}
+    leader = pod_set(1, asked, name="leader", cpu=4)
+    answer = placed(place(pod_set(28, asked, name="workers"), leader))
+    assert not answer["leader"].keys() & answer["workers"].keys()
+    refused = place(pod_set(29, asked, name="workers"), leader)
+    assert refused["message"] == "spreading allows to fit only 28 out of 29 pod(s)"
+
+
+def test_a_leader_that_is_lost_with_workers_takes_none_of_their_places() -> None:
+    asked = {"leaderGroup": "g", "spreadOver": [HOSTNAME]}
+    lost = {"levels": [HOSTNAME], "domains": [{"values": ["ax1"], "count": 1}]}
+    status = {
+        "assignments": [{"podSet": "workers", **lost}, {"podSet": "leader", **lost}],
+        "unhealthyNodes": ["ax1"],
+    }
+    sets = [pod_set(1, asked, name=name, cpu=3) for name in ("workers", "leader")]
+    answer = placed(place(*sets, status=status))
+    assert answer["leader"] != answer["workers"]
+
+
+def test_unconstrained_pods_are_spread_everywhere() -> None:
+    asked = {"unconstrained": True, "spreadOver": [HOSTNAME]}
+    assert set(placed(place(pod_set(8, asked)))["main"].values()) == {1}
+
+
 def test_at_most_so_many_of_the_group_are_on_a_host() -> None:
     """Whatever pod sets they are of, and running ones included."""
     asked = {"required": "example.com/shelf", "maxPerHost": 2}
