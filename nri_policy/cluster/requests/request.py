@@ -97,6 +97,7 @@ class PlacementPlan(Struct, frozen=True, kw_only=True):
     balanced: bool = False
     most: int | None = None  # on a host
     apart: int = -1  # level of which each domain takes one pod
+    capped: int = -1  # level where this is counted: that one, or of the one domain for all pods
 
 
 def requests_topology(request: PlacementRequest | None) -> bool:
@@ -387,6 +388,7 @@ def _plan(
         balanced=balanced and request.required is None and not unconstrained,
         most=request.max_per_host,
         apart=apart,
+        capped=max(apart, inside) if apart >= 0 else -1,
     )
 
 

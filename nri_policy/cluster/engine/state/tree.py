@@ -61,6 +61,7 @@ class Demand(Struct, frozen=True, kw_only=True):
             self.leader_kind,
             plan.most,
             plan.apart,
+            plan.capped,
             None if plan.most is None and plan.apart < 0 else frozenset(self.held.items()),
         )
 
@@ -330,8 +331,8 @@ class Tree:
         hosts, host_of = self._of_hosts(demand)
         leader, plan, caps = demand.leader, demand.plan, self._caps(demand)
         most = self._limits(demand)
-        if plan.apart == self.shape.domains.levels - 1:
-            most, caps = caps, None
+        if caps is not None and plan.capped == self.shape.domains.levels - 1:
+            most, caps = caps if most is None else [*map(min, most, caps)], None
         return Counts(
             self.rows,
             Vector(self.rows, with_place(demand.pod)),
@@ -347,7 +348,7 @@ class Tree:
             host_of=host_of,
             most=most,
             beside=self._beside(demand),
-            cap_level=plan.apart,
+            cap_level=plan.capped,
             cap=caps,
         )
 
@@ -356,9 +357,10 @@ class Tree:
         apart = demand.plan.apart
         if apart < 0:
             return None
-        domains = self.shape.domains.of_level(apart)
-        taken = {self.shape.domains.above(leaf, apart) for leaf in demand.held}
-        return [0 if each in taken else 1 for each in domains]
+        domains = self.shape.domains
+        taken = {domains.above(leaf, apart) for leaf in demand.held}
+        firsts = (domains.leaves_below(each).start for each in domains.of_level(demand.plan.capped))
+        return [0 if domains.above(leaf, apart) in taken else 1 for leaf in firsts]
 
     def _limits(self, demand: Demand) -> list[int] | None:
         """Return how many pods each leaf takes at most, whatever it has; None without limits."""

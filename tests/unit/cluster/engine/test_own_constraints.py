@@ -70,6 +70,17 @@ def test_a_required_level_above_is_chosen_by_how_many_racks_it_has() -> None:
     assert found["state"] == "Unplaceable"
 
 
+@pytest.mark.parametrize("shared", [RACK, HOSTNAME])
+def test_pods_of_one_shared_domain_are_not_apart_above_it(shared: str) -> None:
+    given = asking(2, {"apartOver": [ZONE]})
+    assert offline.place(cluster(2, 2, 2), given, USING)["state"] == "Placed"
+    given["spec"]["together"] = {"required": shared}
+    found = offline.place(cluster(2, 2, 2), given, USING)
+    assert found["state"] == "Unplaceable"
+    given["spec"]["podSets"][0]["count"] = 1
+    assert offline.place(cluster(2, 2, 2), given, USING)["state"] == "Placed"
+
+
 def test_a_leader_takes_a_rack_of_its_workers_own() -> None:
     workers = pod_set(2, {"required": ZONE, "leaderGroup": "g"}, name="w", spec=apart(RACK))
     workers["template"]["metadata"] = {"labels": {"app": "web"}}
