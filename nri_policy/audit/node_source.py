@@ -30,7 +30,7 @@ class NodeSource:
         findings: Findings,
         unsent: Collection[str],
     ) -> None:
-        """*unsent* are the ids of containers whose latest decision the runtime does not have."""
+        """*unsent* are ids of containers whose latest decision the runtime lacks."""
         self._node = components.node
         self._components = components
         self._events = events

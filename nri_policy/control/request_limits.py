@@ -34,7 +34,7 @@ class RequestLimiter(grpc.aio.ServerInterceptor):
         continuation: Callable[[grpc.HandlerCallDetails], Awaitable[Any]],
         handler_call_details: grpc.HandlerCallDetails,
     ) -> Any:
-        """Return the handler of a method of any kind as one whose requests are read here."""
+        """Return the method's handler, wrapped: requests are read here first."""
         handler = await continuation(handler_call_details)
         if handler is None:
             return None

@@ -123,7 +123,7 @@ class TunerLink:
         self._due = 0.0  # when that request is sent again
         self._desired: Desired = {}  # the values of the latest request
         self._asked = False  # whether the tuner was asked for any value
-        self.unmet: Mapping[str, tuple[str, ...]] = {}  # of CPU classes, by what asked for it
+        self.unmet: Mapping[str, tuple[str, ...]] = {}  # of CPU classes, by container or setting
         self.unmet_interrupts: Mapping[str, tuple[str, ...]] = {}  # by container
         self.tunables: Mapping[Item, Tunable] = {}
         self.writes: Mapping[tuple[str, str], int] = {}  # by kind and result

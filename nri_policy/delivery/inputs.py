@@ -35,7 +35,7 @@ class Decided(Input, frozen=True, kw_only=True):
 
 
 class RequestBegan(Input, frozen=True):
-    """A request of the runtime has come: it has handled all answers before it."""
+    """The runtime sent a request, so all earlier answers are handled."""
 
 
 class Superseded(Input, frozen=True):

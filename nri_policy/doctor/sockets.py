@@ -19,7 +19,7 @@ _CREDENTIALS = struct.Struct("3i")  # process, user, group; unix(7)
 
 
 class Socket(Struct, frozen=True, kw_only=True):
-    """A socket's file: whether it is there, and what connecting to it comes to."""
+    """A socket's file: whether it exists, and the result of connecting."""
 
     path: Path
     there: bool

@@ -152,7 +152,7 @@ def _parse(value: object, scale: int, wanted: str) -> int:
 
 def _ratio(value: object, wanted: str) -> tuple[int, int, int]:
     """Return sign, numerator and denominator of a quantity."""
-    # A float's repr is its shortest form, which is the one that was written.
+    # A float's repr is its shortest form: that is how the user wrote it.
     text = value if isinstance(value, str) else ""
     if isinstance(value, float) or (isinstance(value, int) and abs(value) < 2**128):
         text = repr(value)

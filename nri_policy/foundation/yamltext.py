@@ -248,7 +248,7 @@ class _Reader:
         tag = self._loader.resolve(yaml.ScalarNode, text, event.implicit).removeprefix(_TAG)
         if tag == "merge":
             raise _refusal(event, "merge keys ('<<') are not accepted")
-        # Kubernetes' reader does not read numbers of base 60, such as 1:30
+        # Kubernetes reads 1:30 as text, not as a number of base 60
         if tag not in {"null", "bool", "int", "float"} or ":" in text:
             return text
         if len(text) > _MAX_NUMBER:

@@ -1,7 +1,7 @@
 """Power: which frequencies, idle states and uncore frequencies the CPUs of a machine can be set to.
 
 Owns `cpufreq`, `cpuidle` and `intel_uncore_frequency` below `sys/devices/system/cpu`: what the
-drivers accept, not what is set at the moment. CPUs that are offline are left out of all sets.
+drivers accept, not what is set at the moment. No set contains offline CPUs.
 """
 
 from __future__ import annotations

@@ -36,7 +36,7 @@ class BandwidthUnit(StrEnum):
 
 
 class CacheControl(Struct, frozen=True, kw_only=True):
-    """The caches of one level, whose ways can be given to groups."""
+    """The caches of one level; groups can get their ways."""
 
     resources: Mapping[str, str]  # in schemata, by kind: unified, or code and data
     ids: tuple[int, ...]
@@ -117,7 +117,7 @@ def format_schemata(shares: Mapping[str, Mapping[int, int]]) -> str:
 
 
 def format_share(resource: str, share: int) -> str:
-    """Return a share as it is in schemata."""
+    """Return a share in the form of a schemata file."""
     return str(share) if resource == "MB" else f"{share:x}"
 
 

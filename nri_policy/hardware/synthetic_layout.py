@@ -21,7 +21,7 @@ class SyntheticCore(Struct, frozen=True, kw_only=True):
 
     units: dict[str, int]  # level -> number of the unit in the whole machine
     number: int
-    cpus: CPUSet  # with offline CPUs, as in all sets of this module
+    cpus: CPUSet  # including offline CPUs, like every set here
     efficiency: bool
 
 

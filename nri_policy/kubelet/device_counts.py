@@ -62,7 +62,7 @@ class DeviceCounts:
     ) -> AsyncIterator[None]:
         """Keep the counts up to date; *changed* is called when they may have changed.
 
-        While they are not *wanted*, the kubelet is not queried, and there are none.
+        While no counts are *wanted*, the kubelet is not queried, and the counts are empty.
         """
         self._assignments.answered = changed
         task = asyncio.create_task(self._run(changed, wanted), name="devices")

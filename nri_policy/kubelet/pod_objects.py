@@ -88,7 +88,7 @@ class PodObjects:
         return found
 
     def forget(self, pod_id: str) -> None:
-        """Forget a pod that is gone, or whose object has changed."""
+        """Forget a pod that was deleted or changed."""
         self._found.pop(pod_id, None)
         self._missed.discard(pod_id)
         task = self._tasks.pop(pod_id, None)

@@ -32,7 +32,7 @@ Take = Callable[[IncomingCall, float, Callable[[bytes | CallRefused], None]], No
 class Channel(asyncio.Protocol):
     """A connected socket, until `ended` is done.
 
-    *take* is given each request as it comes, and does not wait for anything.
+    *take* gets each request at once, and must not wait.
     """
 
     def __init__(self, serves: Conn, clock: Clock, take: Take) -> None:

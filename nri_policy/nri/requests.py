@@ -85,7 +85,7 @@ class Requests:
         )
 
     def finish(self) -> None:
-        """Take no more; be finished once what came so far is answered."""
+        """Accept no more requests; finish when all accepted ones are answered."""
         self._finishing = True
         if not self.unanswered and not self.finished.done():
             self.finished.set_result(None)

@@ -109,7 +109,7 @@ class Session:
 
     @property
     def synchronized(self) -> bool:
-        """Whether the runtime that is connected now has told us all; for any thread."""
+        """Whether the connected runtime has sent its whole state; for any thread."""
         requests = self._requests
         return requests is not None and requests.service.synchronized
 

@@ -1,7 +1,7 @@
 """Pods with a sandbox but not all of their containers: their resources count as used already.
 
-A sandbox is created before the containers, long before them if an image must be pulled. It says
-what a Guaranteed pod requests in all, but not how that is split. So a fork of the engine places the
+A sandbox is created before the containers, long before them if an image must be pulled. It has
+the sum of a Guaranteed pod's requests, but not each container's. So a fork of the engine places the
 pod as one container. A pod that does not fit as a whole is skipped: its containers may still fit
 one by one.
 """

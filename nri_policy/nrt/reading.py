@@ -48,7 +48,7 @@ class Reading(Struct, frozen=True, kw_only=True):
     counted: frozenset[PodName]  # pods with their requests included in the amounts
     generation: int  # number of decisions before
     numa_nodes: Mapping[ContainerName, int] | None = (
-        None  # of the containers of `pods`; None: not published
+        None  # by container, for `pods`; None: not published
     )
 
     def equals(self, other: Reading | None) -> bool:

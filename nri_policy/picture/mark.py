@@ -13,7 +13,7 @@ from zlib import crc32
 
 from msgspec import Struct
 
-# Lower-case letters are for CPUs that are not exclusive.
+# Lower-case letters mark shared CPUs.
 LETTERS = "ABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789"
 NO_LETTER = "#"
 # From the terminals' 256 colours, the same on pages; black letters are legible on them. The first

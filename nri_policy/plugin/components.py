@@ -60,7 +60,7 @@ class PluginComponents:
         self.quotas = PodQuotas(node, executor, sources.cgroups)
         self.partitions = Partitions(node, executor, sources.cgroups)
         self.inventory = Inventory(node, self.pods, executor, self.claims.stored)
-        # containers that have ended before the runtime said that they had started
+        # containers that ended before their start event
         self.ended_early: set[str] = set()
         self.creations = Creations(executor.clock)
         self.pids: dict[str, int] = {}  # of the containers' first processes, as the runtime says

@@ -164,7 +164,7 @@ class Pods:
     ) -> None:
         """Take the pods that the runtime lists, with their containers, for all there are.
 
-        Readers see them with `show`. Of *ended* those without containers do not count.
+        Readers see them with `show`. Pods that have *ended* and have no containers are left out.
         """
         by_id = {pod.id: pod for pod in pods}
         # Listed are stopped pods, too, for as long as their objects exist (nri.md §3.10): without

@@ -141,7 +141,7 @@ def translate_errors(path: Path) -> Iterator[None]:
 
 @contextmanager
 def transaction(connection: sqlite3.Connection) -> Iterator[None]:
-    """Commit all writes in the `with`, or none of them."""
+    """Commit the writes in the `with` together, or roll them back."""
     connection.execute("BEGIN IMMEDIATE")
     try:
         yield

@@ -118,7 +118,7 @@ class Store:
             self._compact()
 
     def close(self) -> None:
-        """Close the files; all commits are in them."""
+        """Close the files, which contain all commits."""
         if self._compacting is not None:
             self._compacting.join()
         self._disconnect()

@@ -36,7 +36,7 @@ class ContainerAmounts(Struct, frozen=True, kw_only=True):
     """A container's requests and limits."""
 
     milli: int  # milli-CPU
-    limit: int | None  # milli-CPU; None: no limit of its own
+    limit: int | None  # milli-CPU; None: the container has no limit
     whole: bool  # its CPU request equals its limit, so it may get exclusive CPUs
     memory: int  # bytes
     memory_limit: int | None  # bytes; None for none

@@ -44,7 +44,7 @@ class Resources(Struct, frozen=True, kw_only=True, omit_defaults=True):
     oom_score_adj: int = 0
     hugepages: tuple[
         tuple[int, int], ...
-    ] = ()  # (bytes of a page, bytes), of limits that are not 0
+    ] = ()  # (bytes of a page, bytes); limits of 0 are left out
     cpus: str = ""  # kernel list
     mems: str = ""
 
@@ -109,7 +109,7 @@ class Pod(Struct, frozen=True, kw_only=True, omit_defaults=True):
     labels: Mapping[str, str]
     annotations: Mapping[str, str]
     amounts: Resources | None = None  # of all its containers together; None: unknown
-    hints: tuple[Hint, ...] = ()  # from the kubelet, for any of its containers
+    hints: tuple[Hint, ...] = ()  # from the kubelet, of the devices of any container
 
 
 class Container(Struct, frozen=True, kw_only=True, omit_defaults=True):

@@ -107,7 +107,7 @@ class Steering(Struct, frozen=True, kw_only=True, omit_defaults=True):
     burst_level: Level  # where a Burstable container without limit likes to be
     priority: Priority
     hints: tuple[Hint, ...]
-    strict_hints: bool  # refuse a container that is not near all of its hints
+    strict_hints: bool  # refuse a container if it cannot be near each hint
     pick_by_hints: bool
     affinities: tuple[Affinity, ...]
     distribute: bool = False  # over several NUMA nodes evenly, if it has to be on several

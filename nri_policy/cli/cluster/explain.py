@@ -70,9 +70,9 @@ def explain_command(  # noqa: PLR0913, PLR0917 - click names them; one for each 
     """Show how much of a group fits where, and what limits it.
 
     Also shows what would make it fit; pictures show the hosts that it would get. The group is in a
-    file, or in the cluster: NAME, or NAMESPACE/NAME. Of several in a file, NAME is one. Exits with
-    1 if it does not fit, or if nodes that align pods would refuse some of its pods at the places
-    that it has.
+    file, or in the cluster: NAME, or NAMESPACE/NAME. If a file has several groups, NAME names
+    one. Exits with 1 if it does not fit, or if nodes that align pods would refuse some of its pods
+    at the places that it has.
     """
     require_one(name, asked)
     if service is not None:

@@ -54,8 +54,8 @@ def place(  # noqa: PLR0913, PLR0917 - click names them; one for each option
     Several are placed one after another, those of higher priority first; each sees those before it.
     Nothing is preempted. Nodes that align pods to one NUMA node get as many pods as their zones
     take; other hosts count as a whole, unless a group names zones. "cluster fit" looks at the zones
-    of every node for one pod. Nothing is changed in any cluster. Exits with 1 if one of them does
-    not fit.
+    of every node for one pod. Nothing is changed in any cluster. Exits with 1 if a group
+    does not fit.
     """
     if not asked:
         raise click.UsageError("nothing to place: give -f FILE")

@@ -54,8 +54,8 @@ def plan(  # noqa: PLR0913, PLR0917 - click names them; one for each option
     Pods with the annotation placement.nri/movable: "true" may move if a node elsewhere has room for
     them, and as far as PodDisruptionBudgets allow. NUMA zones count as for "cluster place". Nothing
     is moved. With --service, the settings are those of the running service; the rest is read from
-    the cluster. The group is in a file, or in the cluster: NAME, or NAMESPACE/NAME. Of several in a
-    file, NAME is one. Exits with 1 if there is no such plan.
+    the cluster. The group is in a file, or in the cluster: NAME, or NAMESPACE/NAME. If a file
+    has several groups, NAME names one. Exits with 1 if there is no such plan.
     """
     require_one(name, asked)
     engine, snapshot = source.load(budgets=True)

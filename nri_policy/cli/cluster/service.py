@@ -70,7 +70,7 @@ class ServiceClient(Struct, frozen=True):
 def service_options(command: _Command, use: str = _ASK) -> _Command:
     """Add the options that name the service; the command takes `service`, `ca`, `cert`, `key`.
 
-    The help says what is the *use* of it.
+    *use* is the help of `--service`.
     """
     for option in (
         click.option("--key", type=_FILE, help="The certificate's key."),

@@ -26,8 +26,8 @@ from nri_policy.foundation.units import format_age, format_time
 def top(source: ClusterSource, watch: bool, form: str) -> None:
     """Show the placement groups, those that need attention first.
 
-    Degraded ones come first, then those that wait, in their order. A table only counts those that
-    are finished.
+    Degraded groups come first, then waiting groups in their order. A table only counts finished
+    groups.
     """
 
     def show() -> None:

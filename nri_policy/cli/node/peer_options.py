@@ -1,8 +1,8 @@
 """Options that manifests of nri-plugins' topology-aware policy give `run`, beside those of our own.
 
 Its DaemonSet names no command, so its arguments start our daemon where only the image is changed.
-They follow Go's rules: one dash does as well as two. Options with a meaning here work. Others are
-accepted, and `run` logs that they have no effect.
+They follow Go's rules: one dash does as well as two. Options with a meaning here work. `run`
+accepts the rest too, and logs that they have no effect.
 """
 
 from __future__ import annotations

@@ -32,7 +32,7 @@ def command(host_root: Path, journal_dir: Path, tuner_socket: Path, log_format: 
     """Set kernel tunables for the daemon: interrupts, CPUs, caches.
 
     The daemon may write none of them itself. What the tuner accepts is a closed list, and it keeps
-    a journal of the original values. When it ends, everything stays as it is.
+    a journal of the original values. When it ends, the values stay.
     """
     set_up(Form(log_format))
     try:

@@ -295,7 +295,7 @@ def _verdict(settings: NewSettingsReport) -> str:
 
 
 def _consequence(report: WhatIfReport, placed: int) -> str:
-    """Say for how many others something would change, of those that are *placed* now."""
+    """Say for how many of the *placed* containers something would change."""
     if report.settings is None:
         return "Others would change:" if report.changes else "Nobody else would have to change."
     if not report.settings.accepted:

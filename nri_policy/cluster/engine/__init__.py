@@ -1,4 +1,4 @@
-"""Where groups go in a cluster as it is; no I/O, no clock.
+"""Places groups on the nodes of a cluster; no I/O, no clock.
 
 Owns decisions on whole groups: placing, replacing, evicting for a higher priority, hosts that are
 set aside. A decision changes nothing: callers report it back by an event. It must not know why a

@@ -341,7 +341,7 @@ class Occupants:
         return found
 
     def _paths(self, levels: Sequence[str]) -> tuple[set[tuple[str | None, ...]], int]:
-        """Return the values of these hosts, of those *levels* that are not below hosts."""
+        """Return the hosts' values of *levels* down to hosts, and the number of these levels."""
         named = [each for each in levels if not each.startswith(ZONE_LEVEL)]
         return {tuple(_value(node, each) for each in named) for node in self._hosts}, len(named)
 
@@ -377,7 +377,7 @@ def _value(node: ClusterNode, level: str) -> str | None:
 
 
 def _fewest(names: Sequence[str], holds: Callable[[Sequence[str]], bool]) -> Sequence[str] | None:
-    """Return as few of *names*, from the first, as hold what is asked; None if all do not."""
+    """Return the shortest start of *names* that holds the group; None if all together do not."""
     number = smallest_fitting_up_to(len(names), lambda number: holds(names[:number]))
     return None if number is None else names[:number]
 

@@ -12,7 +12,7 @@ Maker = TypeVar("Maker")
 
 
 class Makers(Generic[MakerKey, Maker]):
-    """The objects that are known, and the pods of each, also of those that are not."""
+    """Objects that make pods, and the pods of each, even before the object is known."""
 
     def __init__(self) -> None:
         self.objects: dict[MakerKey, Maker] = {}

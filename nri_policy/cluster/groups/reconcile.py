@@ -230,7 +230,7 @@ class _Reconciliation:
         elif isinstance(problem, Incomplete) and self._view.members.is_ending(self._key):
             pass  # its last pods are being deleted
         elif self._members or self._group.status.state != "Unplaceable":
-            # the message of one that is unplaceable tells why its pods were deleted
+            # the message of an unplaceable group says why its pods were deleted
             found = GroupStatus(message=str(problem))
             self._writes += report_refusal(self._record, found, self._view.clock.now())
             self._change(problem=found.message)
@@ -320,7 +320,7 @@ class _Reconciliation:
             self._write_status(GroupStatus())
 
     def _is_crowded_out(self) -> bool:
-        """Whether a host of the group is full of other pods before any of its own was let go."""
+        """Whether other pods fill a host of the group before any gate was opened."""
         if not self._members or not all(map(self._is_gated, self._members)):
             return False
         if self._view.pod_writes.under_way(self._key) or self._view.is_contested(self._key):

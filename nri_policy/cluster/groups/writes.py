@@ -110,7 +110,7 @@ class OpenGate(Struct, frozen=True):
 
 
 class _EndPod(Struct, frozen=True):
-    """A pod that has to go: its owner shall make another."""
+    """A pod must end, so that its owner creates another."""
 
     pod: Pod
     group: str

@@ -108,7 +108,7 @@ class LiveZones:
             self._read((old or new).name)  # type: ignore[union-attr]  # one of them is there
 
     def change_zones(self, node: str, old: NodeZones | None, new: NodeZones | None) -> None:
-        """Take in what a node reported of its zones, or that its report went."""
+        """Update the zones that a node reports; None: the report was deleted."""
         if new is not None:
             self._confirm(node, fresh=True)
         self._read(node)

@@ -33,7 +33,7 @@ _COMMA = re.compile(r",(?![^(]*\))")  # not one between values
 
 
 class LabelSelector(Struct, frozen=True, rename="camel", gc=False):
-    """Selects what has all of these labels and meets all requirements."""
+    """Selects objects with all of these labels that meet all requirements."""
 
     match_labels: dict[str, str] | None = None
     match_expressions: list[LabelRequirement] | None = None

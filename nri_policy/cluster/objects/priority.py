@@ -51,8 +51,8 @@ class PriorityClasses:
     def highest(self, objects: Iterable[tuple[object, str]]) -> tuple[int, str]:
         """Return the highest priority of pods, and of those that other objects make.
 
-        Beside it, a class that they name and that is not known: it counts as 0. Each object comes
-        with its path. Raises DocumentError.
+        Also return the first unknown class that they name; unknown classes count as 0. Each object
+        comes with its path. Raises DocumentError.
         """
         found, unknown = [], ""
         for spec, path in (each for given in objects for each in _pod_specs(*given)):

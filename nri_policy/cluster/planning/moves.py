@@ -158,7 +158,7 @@ class _Search:
         self._snapshot = snapshot
         self._most = most
         self._units = [unit for unit in units_of(group) if unit.workers.count]
-        self._asked = Counter[str]()  # of each resource, what the pod that needs most of it does
+        self._asked = Counter[str]()  # of each resource, the largest request of a pod
         for unit in self._units:
             self._asked |= Counter(engine.state.kind_of(unit.workers))
         self._reserved = {

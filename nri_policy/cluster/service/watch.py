@@ -1,7 +1,7 @@
 """Watching the cluster: objects by kind, passed on to the parts of the service that use them.
 
 Owns which kinds are complete, and since when a kind may be outdated: a kind whose watch fails is
-reported, and watched again. An object that cannot be handled does not delay any other object.
+reported, and watched again. An object that cannot be handled delays no other.
 """
 
 from __future__ import annotations
@@ -127,7 +127,7 @@ class Watch:
         return {*map(_key, items)}
 
     def _end_list(self, source: WatchedKind, listed: Collection[Key]) -> None:
-        """Remove known objects that are not in the *listed* ones."""
+        """Remove known objects that were not *listed*."""
         for gone in {*source.known()}.difference(listed):
             self._remove(source, gone)
         name = source.kind.plural

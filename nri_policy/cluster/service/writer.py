@@ -41,7 +41,7 @@ log = logging.getLogger(__name__)
 
 AT_ONCE = 32  # writes
 IDLE = 1.0  # seconds between looks without events: at the Lease, and at groups that wait
-_SOURCE = {"component": "nri-policy-cluster"}  # of Events, by which restriction.yaml knows them
+_SOURCE = {"component": "nri-policy-cluster"}  # of Events; restriction.yaml checks it
 _NORMAL = ("Placed", "Replaced", "Healthy", "Incomplete")  # reasons of Events
 _BACKOFF = partial(backoff, least=0.5, most=30.0)
 

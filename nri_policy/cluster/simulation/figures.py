@@ -39,7 +39,7 @@ class Point(Struct, frozen=True):
 
 
 class Figures(Struct, frozen=True, rename="camel"):
-    """What came of all jobs; utilisation until the last one came."""
+    """Figures of all jobs; utilisation until the last job arrived."""
 
     seconds: float
     kinds: list[KindFigures]

@@ -197,8 +197,8 @@ def zones_of(
 def find_zone_above(zone: Zone, kind: str, by_name: Mapping[str, Zone]) -> Zone | None:
     """Return the zone of type *kind* that contains *zone*.
 
-    The zones of NUMA nodes have no parents in our reports, as their readers expect it. They are in
-    the zone that has their memory (spec cluster.md §7).
+    The zones of NUMA nodes have no parents in our reports, as their readers expect it. Each
+    belongs to the zone with its memory (spec cluster.md §7).
     """
     number = NUMA_NAME.fullmatch(zone.name)
     if not zone.parent and number is not None:

@@ -34,7 +34,7 @@ from nri_policy.workload.request import Request, Sort
 def place_in_room(
     state: State, container: Container, request: Request, held: HeldGrant | None
 ) -> Choice | None:
-    """Book what a container gets of its pod's room (§3.3); None if it is no tenant of one.
+    """Book a container's share of its pod's room (§3.3); None if the container is no tenant.
 
     Reserved and preserved containers are never tenants, nor are those that use claims. A tenant
     keeps as many CPUs that it *held* as possible. Raises PlacementError.

@@ -43,7 +43,7 @@ def synchronize(state: State, event: Synchronized, earlier: CPUSet | None) -> De
         for key, each in event.held.items()
         if key not in listed_now and each.of_container
     ]
-    # §10.5: release containers that are not in the list
+    # §10.5: release containers missing from the list
     gone = [
         each
         for each, placed in state.placed.items()

@@ -289,7 +289,7 @@ class ClusterState:
         self.ledger.run(node, times)
 
     def end(self, pods: Sequence[Pod]) -> None:
-        """Have bound pods of no group end in this fork."""
+        """Free in this fork the room of bound pods without a group."""
         for pod in pods:
             self.occupy(pod.node, self.kind(pod.spec.effective()), -1)
         self.usages.ended = (*self.usages.ended, *pods)
