@@ -11,6 +11,7 @@ from collections.abc import Collection, Iterable, Sequence
 
 import msgspec
 from msgspec import Struct
+from msgspec.structs import replace
 
 from nri_policy.cluster.objects.document import DocumentError
 from nri_policy.cluster.objects.metadata import Key
@@ -72,9 +73,7 @@ def assemble_group(
     return PlacementGroup(
         namespace=key[0],
         name=key[1],
-        pod_sets=tuple(
-            msgspec.structs.replace(each, count=counts[name]) for name, each in pod_sets.items()
-        ),
+        pod_sets=tuple(replace(each, count=counts[name]) for name, each in pod_sets.items()),
         priority=max((each.pod.priority for each in members), default=0),
         together=_together(members),
         made=True,

@@ -44,7 +44,6 @@ from nri_policy.cluster.groups.writes import (
     Write,
     WriteStatus,
     pod_of,
-    with_status,
 )
 from nri_policy.cluster.numa.promises import LiveZones
 from nri_policy.cluster.numa.zone_limits import ZoneLimits
@@ -216,7 +215,7 @@ class Controller:
         lie = find_disagreement(group)
         if lie:
             self._notices.append(Notice(key, "Malformed", lie))
-            group = with_status(group, GroupStatus(message=lie))
+            group = replace(group, status=GroupStatus(message=lie))
         record = self.groups[key]
         old, pending = record.seen, record.write
         changed: dict[str, Any] = {"seen": SeenGroup(group, revision, owners)}
@@ -448,7 +447,7 @@ class Controller:
             condition = Condition(type=_INTERNAL_ERROR, reason=name, message=str(error))
             status = replace(seen.group.status, message=text, conditions=[condition])
             if status != seen.group.status:
-                yield WriteStatus(with_status(seen.group, status), seen.revision)
+                yield seen.write(status)
         self._back_off(key, text)
         if record.error.text != text:
             yield self._notice(key, "InternalError", text)

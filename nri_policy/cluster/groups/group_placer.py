@@ -26,7 +26,7 @@ from nri_policy.cluster.groups.table import GroupTable
 from nri_policy.cluster.groups.unbound_pods import UnboundPod
 from nri_policy.cluster.groups.ungating import remove_places
 from nri_policy.cluster.groups.waiting import WaitingGroups, topology_name
-from nri_policy.cluster.groups.writes import NODE_FAILED, Notice, Write, WriteStatus, with_status
+from nri_policy.cluster.groups.writes import NODE_FAILED, Notice, Write, WriteStatus
 from nri_policy.cluster.numa.promises import REPORT_SECONDS, LiveZones
 from nri_policy.cluster.numa.service_spread import RecentFailures
 from nri_policy.cluster.objects.document import DocumentError
@@ -156,7 +156,7 @@ class GroupPlacer:
         if seen.group.status.assignments:
             yield from self._grow(key, seen)
             return
-        asked = with_status(seen.group, GroupStatus())
+        asked = replace(seen.group, status=GroupStatus())
         try:
             status = self.waiting.place(key, asked, self._crashes.of(key))
             hopeless = not status.assignments and self.waiting.is_hopeless(asked)
@@ -167,8 +167,7 @@ class GroupPlacer:
         if status.assignments:
             self.statistics.count_placement(self.queue.seconds_waited(key, self._clock.now()))
             self.queue.remove(key)
-            placed = with_status(seen.group, status)
-            yield WriteStatus(placed, seen.revision, promised=True)
+            yield seen.write(status, promised=True)
             yield Notice(key, "Placed", status.message)
         else:
             leaving = False
@@ -214,8 +213,7 @@ class GroupPlacer:
                 reserved=[],
                 hold=None,
             )
-            grown = with_status(group, status)
-            yield WriteStatus(grown, seen.revision, promised=True)
+            yield seen.write(status, promised=True)
             yield Notice(key, "Placed", "")
             return
         self.queue.note_refusal(key, hopeless=False)
@@ -226,7 +224,7 @@ class GroupPlacer:
         message = self.message_of(key, self._groups[key])
         status = self._with_hold(key, replace(group.status, state="Placed", message=message))
         if status != group.status:
-            yield WriteStatus(with_status(group, status), seen.revision)
+            yield seen.write(status)
 
     def message_of(self, key: Key, record: Group) -> str:
         """Return what is to be said of a group that lacks pods: where it stands, and why."""
@@ -252,9 +250,9 @@ class GroupPlacer:
         for key in keys:
             message = f"preempted by {group.namespace}/{group.name} of priority {group.priority}"
             seen = self._groups.object(key)
-            lost = with_status(seen.group, GroupStatus(message=message, evicted="Preempted"))
             self.statistics.preemptions += 1
-            yield WriteStatus(lost, seen.revision, promised=True)
+            lost = GroupStatus(message=message, evicted="Preempted")
+            yield seen.write(lost, promised=True)
             yield Notice(key, "Preempted", message)
         return True
 
@@ -304,15 +302,14 @@ class GroupPlacer:
         nodes = {one.name for host in hosts for one in self._engine.state.view.on_host(host)}
         most: Limits = {name: dict.fromkeys(nodes, 0) for name in more}
         try:
-            found = self._engine.place(with_status(group, lost), more=more, most=most)
+            found = self._engine.place(replace(group, status=lost), more=more, most=most)
         except DocumentError:
             return False
-        places, before = hosts_of(with_status(group, found)), hosts_of(with_status(group, lost))
+        before, places = (hosts_of(replace(group, status=each)) for each in (lost, found))
         if found.assignments and not any(places[host] > before[host] for host in hosts):
             self.statistics.replacements += 1
-            status = replace(status, assignments=found.assignments, conditions=[condition])
-            moved = with_status(group, status)
-            yield WriteStatus(moved, seen.revision, promised=True)
+            moved = replace(status, assignments=found.assignments, conditions=[condition])
+            yield seen.write(moved, promised=True)
             yield Notice(key, "Replaced", condition.message)
             return True
         return False
@@ -329,7 +326,7 @@ class GroupPlacer:
         degraded = replace(group.status, state="Degraded", unhealthy_nodes=unhealthy, conditions=[])
         if key not in self.queue:
             self.queue.put(key, self.queue_place(group, self._clock.now()))
-        found = self._try(key, with_status(group, degraded))
+        found = self._try(key, replace(group, status=degraded))
         if found.assignments:
             self.queue.remove(key)
             self.statistics.replacements += 1
@@ -344,7 +341,7 @@ class GroupPlacer:
         else:
             self.queue.note_refusal(key, hopeless=False)
             problem = found.message
-            asked = with_status(group, degraded)
+            asked = replace(group, status=degraded)
             standing = self.waiting.standing(key, asked, self.queue.rank(key))
             message = "; ".join(each for each in (standing, problem) if each)
             status = replace(degraded, message=message, conditions=found.conditions)
@@ -352,7 +349,7 @@ class GroupPlacer:
             reason = "Degraded"
         if status == group.status or self._groups[key].is_busy(self._clock.now()):
             return False
-        yield WriteStatus(with_status(group, status), seen.revision, promised=True)
+        yield seen.write(status, promised=True)
         text = f"failed: {', '.join(unhealthy)}"
         text += f"; {problem}" if problem else ""
         news = self._groups.say(key, text if reason == "Degraded" else "")
@@ -379,6 +376,6 @@ def report_refusal(
         conditions=found.conditions,
     )
     if status != group.status and not record.is_busy(now):
-        yield WriteStatus(with_status(group, status), record.seen.revision)
+        yield record.seen.write(status)
     if found.message and found.message != record.problem:
         yield Notice(group.key, found.state, found.message)

@@ -42,8 +42,6 @@ from nri_policy.cluster.groups.writes import (
     Notice,
     Write,
     WriteSpec,
-    WriteStatus,
-    with_status,
 )
 from nri_policy.cluster.objects.document import DocumentError
 from nri_policy.cluster.objects.metadata import Key, OwnerReference
@@ -190,7 +188,7 @@ class _Reconciliation:
             self._change(look_at=at)
 
     def _write_status(self, status: GroupStatus) -> None:
-        self._writes.append(WriteStatus(with_status(self._group, status), self._seen.revision))
+        self._writes.append(self._seen.write(status))
 
     def _write_size(self, group: PlacementGroup) -> None:
         self._writes.append(WriteSpec(group, self._seen.revision, resized=True))
@@ -399,7 +397,7 @@ class _Reconciliation:
             conditions=conditions,
         )
         if status != group.status:
-            self._otherwise.append(WriteStatus(with_status(group, status), self._seen.revision))
+            self._otherwise.append(self._seen.write(status))
             if group.status.unhealthy_nodes:
                 self._otherwise.append(Notice(self._key, "Healthy", ""))
 

@@ -11,12 +11,19 @@ from math import inf
 from types import MappingProxyType
 
 from msgspec import Struct
+from msgspec.structs import replace
 
 from nri_policy.cluster.engine.reservation import Occupants
 from nri_policy.cluster.groups.assembly import Member
-from nri_policy.cluster.groups.writes import CreateGroup, GroupWrite, OpenGate, PodWrite
+from nri_policy.cluster.groups.writes import (
+    CreateGroup,
+    GroupWrite,
+    OpenGate,
+    PodWrite,
+    WriteStatus,
+)
 from nri_policy.cluster.objects.pod import Pod
-from nri_policy.cluster.requests.group import PlacementGroup
+from nri_policy.cluster.requests.group import GroupStatus, PlacementGroup
 from nri_policy.foundation.backoff import backoff
 
 _pause = partial(backoff, least=0.5, most=30.0, chance=lambda: 1.0)  # seconds
@@ -28,6 +35,10 @@ class SeenGroup(Struct, frozen=True):
     group: PlacementGroup
     revision: str
     owners: frozenset[str]  # uids
+
+    def write(self, status: GroupStatus, *, promised: bool = False) -> WriteStatus:
+        """Return the write of another status; see `WriteStatus`."""
+        return WriteStatus(replace(self.group, status=status), self.revision, promised)
 
 
 class BackOff(Struct, frozen=True):

@@ -20,7 +20,6 @@ from nri_policy.cluster.requests.group import (
     GROUP_LABEL,
     KIND,
     MADE,
-    GroupStatus,
     PlacementGroup,
     PodSet,
     write_status,
@@ -81,7 +80,7 @@ class WriteStatus(Struct, frozen=True):
     @property
     def key(self) -> Key:
         """The group's namespace and name."""
-        return self.group.namespace, self.group.name
+        return self.group.key
 
     def patch(self) -> Object:
         """Return the merge patch of its `status`."""
@@ -171,11 +170,6 @@ def _disruption(reason: str, message: str) -> Object:
 def _as_seen(pod: Pod) -> Object:
     """Return what refuses a write if the pod is no longer as it was seen."""
     return {"uid": pod.uid, "resourceVersion": pod.revision}
-
-
-def with_status(group: PlacementGroup, status: GroupStatus) -> PlacementGroup:
-    """Return *group* with another status."""
-    return msgspec.structs.replace(group, status=status)
 
 
 def _spec(group: PlacementGroup) -> Object:

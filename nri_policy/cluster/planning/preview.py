@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Mapping, Sequence
 
-import msgspec
 from msgspec import Struct
+from msgspec.structs import replace
 
 from nri_policy.cluster.engine.state.cluster_state import ClusterState
 from nri_policy.cluster.engine.state.tree import Tree
@@ -41,7 +41,7 @@ class TriedGroup(Struct, frozen=True, rename="camel"):
 
 def record_placed(state: ClusterState, group: PlacementGroup, status: GroupStatus) -> TriedGroup:
     """Add a placed *group* to the state, by its *status*; return the outcome."""
-    placed = msgspec.structs.replace(group, status=status)
+    placed = replace(group, status=status)
     if status.state == "Placed":
         state.set_group(placed)
     levels, parts = count_by_domain(state, placed)

@@ -11,6 +11,7 @@ from collections.abc import Mapping
 from typing import Any, get_args
 
 import msgspec
+from msgspec.structs import replace
 
 from nri_policy.cluster.objects.assignment import MAX_COUNT
 from nri_policy.cluster.objects.document import FALSE, TRUE, DocumentError, join
@@ -136,9 +137,9 @@ def with_constraints(
     """Return *request* with what pods of a template demand of each other."""
     own = template.own
     if exclude_each_other(template.constraints):
-        request = msgspec.structs.replace(request or PlacementRequest(), max_per_host=1)
+        request = replace(request or PlacementRequest(), max_per_host=1)
     if own.apart_over or own.max_skew:
-        request = msgspec.structs.replace(
+        request = replace(
             request or PlacementRequest(),
             apart_over=[*own.apart_over],
             max_skew=dict(own.max_skew),

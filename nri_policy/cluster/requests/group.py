@@ -8,6 +8,7 @@ from typing import Any, Literal, cast
 
 import msgspec
 from msgspec import Struct
+from msgspec.structs import replace
 
 from nri_policy.cluster.objects.assignment import (
     Assignment,
@@ -97,7 +98,7 @@ class PodSet(Struct, frozen=True, dict=True):
     @cached_property
     def kind(self) -> bytes:
         """All but its name and its number of pods, to compare."""
-        return msgspec.json.encode(msgspec.structs.replace(self, name="", count=0))
+        return msgspec.json.encode(replace(self, name="", count=0))
 
 
 class Condition(Struct, frozen=True):

@@ -14,8 +14,8 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import cached_property
 
-import msgspec
 from msgspec import Struct, field
+from msgspec.structs import replace
 
 from nri_policy.cluster.objects.assignment import MAX_COUNT
 from nri_policy.cluster.objects.document import DocumentError, join
@@ -112,9 +112,9 @@ def prefer_level(unit: Unit, level: str) -> Unit:
     request = unit.workers.request or PlacementRequest()
     if request.required or request.preferred or request.slices or is_spread(unit.workers):
         return unit
-    request = msgspec.structs.replace(request, preferred=level, unconstrained=False)
-    workers = msgspec.structs.replace(unit.workers, request=request)
-    return msgspec.structs.replace(unit, workers=workers)
+    request = replace(request, preferred=level, unconstrained=False)
+    workers = replace(unit.workers, request=request)
+    return replace(unit, workers=workers)
 
 
 def named_levels(request: PlacementRequest | None) -> list[str]:
@@ -158,7 +158,7 @@ def resolve_requests(group: PlacementGroup) -> list[PodSet]:
         else:
             request = with_constraints(pod_set.request, pod_set.template)
         if request != pod_set.request:
-            pod_set = msgspec.structs.replace(pod_set, request=request)
+            pod_set = replace(pod_set, request=request)
         if pod_set.request is not None:
             check_request(pod_set.request, join(path, "request"))
             if pod_set.request.leader_group is None:
@@ -397,8 +397,8 @@ def _inside(request: PlacementRequest, coarser: Sequence[str]) -> PlacementReque
     slices = [each for each in request.slices if each.level not in coarser]
     if slices == request.slices:
         return request
-    finer = msgspec.structs.replace(request, slices=slices)
-    return finer if requests_topology(finer) else msgspec.structs.replace(finer, unconstrained=True)
+    finer = replace(request, slices=slices)
+    return finer if requests_topology(finer) else replace(finer, unconstrained=True)
 
 
 def _level_without_a_name(

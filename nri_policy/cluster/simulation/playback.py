@@ -13,8 +13,8 @@ from collections.abc import Iterable
 from math import inf
 from typing import Literal
 
-import msgspec
 from msgspec import Struct
+from msgspec.structs import replace
 
 from nri_policy.cluster.engine.engine import Engine
 from nri_policy.cluster.engine.preemption import find_victims
@@ -155,7 +155,7 @@ class Simulation:
             problems += _differences(expected, self._state(self._groups[self._key(name)]))
         shown = self._groups if every else dict.fromkeys(self._changed)
         states = [
-            msgspec.structs.replace(self._state(self._groups[key]), change=self._change(key))
+            replace(self._state(self._groups[key]), change=self._change(key))
             for key in shown
             if key in self._groups
         ]
@@ -177,7 +177,7 @@ class Simulation:
             group = _ending(group)
         self._number += 1
         # younger than all that came before, and than all that had a time before the simulation
-        self._groups[key] = msgspec.structs.replace(group, created=f"~{self._number:012}")
+        self._groups[key] = replace(group, created=f"~{self._number:012}")
         self._recorder.came(_name(key), kind, self._now)
         if seconds is not None:
             self._runs[key] = seconds
@@ -288,17 +288,16 @@ class Simulation:
                 raise DocumentError(path, f"no pod set {quoted(name)}{did_you_mean(name, names)}")
             check_count(count, 1, join(path, name))
         pod_sets = tuple(
-            msgspec.structs.replace(each, count=counts.get(each.name, each.count))
-            for each in group.pod_sets
+            replace(each, count=counts.get(each.name, each.count)) for each in group.pod_sets
         )
-        scaled = msgspec.structs.replace(group, pod_sets=pod_sets)
+        scaled = replace(group, pod_sets=pod_sets)
         units_of(scaled)  # refuses pods that fill no whole slices
         self._groups[key] = scaled
         if not group.status.assignments:
             self._waiting.queue.note_edit(key)
             return
         fewer = [_first(each, counts.get(each.pod_set)) for each in group.status.assignments]
-        self._set(key, msgspec.structs.replace(group.status, assignments=fewer, message=""))
+        self._set(key, replace(group.status, assignments=fewer, message=""))
         self._waiting.queue.remove(key)
         if self._lacks_pods(key):
             self._queue_up(key)
@@ -326,7 +325,7 @@ class Simulation:
         if node is None:
             hint = did_you_mean(name, self._engine.state.nodes)
             raise DocumentError("", f"there is no node {quoted(name)}{hint}")
-        self._cluster.set_node(msgspec.structs.replace(node, ready=ready))
+        self._cluster.set_node(replace(node, ready=ready))
         self._waiting.see_cluster()
 
     def _kinds(self, group: PlacementGroup) -> dict[str, Amounts]:
@@ -339,7 +338,7 @@ class Simulation:
         self._changed.setdefault(key, group)
         if group.status.assignments:
             self._recorder.use(amounts_of(group, self._kinds(group), -1))
-        self._groups[key] = changed = msgspec.structs.replace(group, status=status)
+        self._groups[key] = changed = replace(group, status=status)
         if status.assignments:
             self._recorder.use(amounts_of(changed, self._kinds(changed), 1))
             self._engine.state.set_group(changed)
@@ -363,9 +362,7 @@ class Simulation:
             state: State = "Degraded" if unhealthy else "Placed"
             self._set(
                 key,
-                msgspec.structs.replace(
-                    status, unhealthy_nodes=unhealthy, state=state, message="", reserved=[]
-                ),
+                replace(status, unhealthy_nodes=unhealthy, state=state, message="", reserved=[]),
             )
             self._waiting.queue.remove(key)
             if self._lacks_pods(key):
@@ -386,7 +383,7 @@ class Simulation:
             if more := self._missing_pods(key):
                 self._grow(key, more)
                 continue
-            asked = msgspec.structs.replace(self._groups[key], status=GroupStatus())
+            asked = replace(self._groups[key], status=GroupStatus())
             found = self._waiting.place(key, asked)
             if found.state != "Placed" and self._preempt(key, asked):
                 found = self._waiting.place(key, asked)
@@ -426,7 +423,7 @@ class Simulation:
         standing = self._waiting.standing(key, group, self._waiting.queue.rank(key))
         message = _joined(standing, problem)
         reserved = [*self._waiting.reserved(key)]
-        self._set(key, msgspec.structs.replace(group.status, message=message, reserved=reserved))
+        self._set(key, replace(group.status, message=message, reserved=reserved))
 
     def _preempt(self, own: Key, group: PlacementGroup) -> bool:
         """Have others leave so that *group* fits, if the settings say so; return if some do."""
@@ -449,7 +446,7 @@ class Simulation:
         found = self._waiting.place(key, group, more=more)
         if found.assignments:
             self._waiting.queue.remove(key)
-            self._set(key, msgspec.structs.replace(found, state=group.status.state))
+            self._set(key, replace(found, state=group.status.state))
             return
         self._waiting.queue.note_refusal(key, hopeless=False)
         self._recorder.attempts_without_room += 1
@@ -502,7 +499,7 @@ class Simulation:
         key, status = group.key, group.status
         if key not in self._waiting.queue or status.assignments:
             return status.message
-        asked = msgspec.structs.replace(group, status=GroupStatus())
+        asked = replace(group, status=GroupStatus())
         standing = ""
         if status.state == "Waiting":
             standing = self._waiting.standing(key, asked, self._waiting.queue.rank(key))
@@ -514,10 +511,10 @@ def _ending(group: PlacementGroup) -> PlacementGroup:
     """Return *group* with pods that end by themselves."""
     pod_sets = []
     for each in group.pod_sets:
-        spec = msgspec.structs.replace(each.template.spec, restart_policy="Never")
-        template = msgspec.structs.replace(each.template, spec=spec)
-        pod_sets.append(msgspec.structs.replace(each, template=template))
-    return msgspec.structs.replace(group, pod_sets=(*pod_sets,))
+        spec = replace(each.template.spec, restart_policy="Never")
+        template = replace(each.template, spec=spec)
+        pod_sets.append(replace(each, template=template))
+    return replace(group, pod_sets=(*pod_sets,))
 
 
 def _joined(*texts: str) -> str:
@@ -535,7 +532,7 @@ def _first(given: Assignment, count: int | None) -> Assignment:
         if left:
             domains.append(DomainAssignment(each.values, min(each.count, left)))
             left -= domains[-1].count
-    return msgspec.structs.replace(given, domains=domains)
+    return replace(given, domains=domains)
 
 
 def _differences(expected: Expected, found: GroupState) -> list[str]:

@@ -13,8 +13,8 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import Any
 
-import msgspec
 from msgspec import Struct
+from msgspec.structs import replace
 
 from nri_policy.cluster.objects.document import DocumentError, convert, join
 from nri_policy.cluster.objects.metadata import Key, ObjectIdentity
@@ -185,8 +185,8 @@ def _exclusive(pod_sets: Sequence[PodSet], level: str | None) -> list[PodSet]:
     first, *others = pod_sets
     request = first.request or PlacementRequest()
     if level and not request.exclusive:
-        request = msgspec.structs.replace(request, exclusive=level)
-        first = msgspec.structs.replace(first, request=request)
+        request = replace(request, exclusive=level)
+        first = replace(first, request=request)
     return [first, *others]
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-import msgspec
+from msgspec.structs import replace
 
 from nri_policy.cluster.objects.assignment import MAX_COUNT
 from nri_policy.cluster.objects.document import DocumentError, join
@@ -38,7 +38,7 @@ def with_request(pod_set: PodSet, path: str) -> PodSet:
     if pod_set.request is not None:
         return pod_set
     request = request_of(pod_set.template, path)
-    return msgspec.structs.replace(pod_set, request=request)
+    return replace(pod_set, request=request)
 
 
 def check_fields(pod: object, path: str) -> None:

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-import msgspec
+from msgspec.structs import replace
 
 from nri_policy.cluster.objects.assignment import MAX_COUNT
 from nri_policy.cluster.objects.document import DocumentError, join
@@ -75,7 +75,7 @@ class GroupsOfPods:
         for number, each in enumerate(pod_sets):
             alike = (each.template.spec, each.request) == (pod.spec, request)
             if each.name == name or (name is None and alike):
-                pod_sets[number] = msgspec.structs.replace(each, count=each.count + 1)
+                pod_sets[number] = replace(each, count=each.count + 1)
                 break
         else:
             name = name or (f"{MAIN}-{len(pod_sets)}" if pod_sets else MAIN)
@@ -148,4 +148,4 @@ def _fill_up(group: PlacementGroup, size: int, path: str) -> PlacementGroup:
     if there > size or len(group.pod_sets) > 1:
         raise DocumentError(path, f"group {quoted(group.name)} has {there} of its {size} pods")
     (only,) = group.pod_sets
-    return msgspec.structs.replace(group, pod_sets=(msgspec.structs.replace(only, count=size),))
+    return replace(group, pod_sets=(replace(only, count=size),))

@@ -23,8 +23,8 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any
 
-import msgspec
 from msgspec import Struct
+from msgspec.structs import replace
 
 from nri_policy.cluster.objects.device_claims import CLAIM, TEMPLATE, DeviceClaims
 from nri_policy.cluster.objects.document import DocumentError, convert, join
@@ -127,7 +127,7 @@ def read_groups(
     of_pods.fill_up()
     for key, given in made_of.items():
         priority, unknown = classes.highest(given)
-        groups[key] = msgspec.structs.replace(groups[key], priority=priority, unknown_class=unknown)
+        groups[key] = replace(groups[key], priority=priority, unknown_class=unknown)
     return [*groups.values()]
 
 
@@ -281,4 +281,4 @@ def _placement_group(value: Object, path: str) -> PlacementGroup:
         with_request(each, join(place, "template.metadata"))
         for each, place in zip(group.pod_sets, places, strict=True)
     )
-    return msgspec.structs.replace(group, pod_sets=pod_sets)
+    return replace(group, pod_sets=pod_sets)

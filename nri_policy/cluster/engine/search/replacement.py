@@ -11,8 +11,8 @@ from collections import Counter
 from collections.abc import Callable, Collection, Mapping, Sequence
 from functools import partial
 
-import msgspec
 from msgspec import Struct
+from msgspec.structs import replace
 
 from nri_policy.cluster.engine.search.placement import make_assignment, make_demand, search
 from nri_policy.cluster.engine.state.host_limits import Limits
@@ -177,8 +177,8 @@ class _Search(Struct, frozen=True):
         request = pod_set.request or PlacementRequest()
         within = self.domain(places, rest, failed)
         if request.slices and missing % request.slices[0].size:
-            pod_set = msgspec.structs.replace(pod_set, request=_finer(request, missing))
-        unit = Unit(workers=msgspec.structs.replace(pod_set, count=missing))
+            pod_set = replace(pod_set, request=_finer(request, missing))
+        unit = Unit(workers=replace(pod_set, count=missing))
         wanted = make_plan(
             unit, implied=self.implied, levels=tree.shape.levels, settings=self.settings
         )
@@ -186,7 +186,7 @@ class _Search(Struct, frozen=True):
         trial = tree.fork()
         trial.close_hosts(self.failed, demand.kind)
         leaves = None if within is None else tree.shape.domains.leaves_below(within)
-        counts = trial.count_once(msgspec.structs.replace(demand, limits=self.limits), leaves)
+        counts = trial.count_once(replace(demand, limits=self.limits), leaves)
         return [*search(trial, counts, demand.kind, wanted, unit)[0]]
 
     def _broken(
@@ -219,5 +219,5 @@ def _finer(request: PlacementRequest, missing: int) -> PlacementRequest:
     Slices alone name no level: single pods of them are unconstrained.
     """
     fitting = [each for each in request.slices[1:] if missing % each.size == 0]
-    finer = msgspec.structs.replace(request, slices=fitting)
-    return finer if requests_topology(finer) else msgspec.structs.replace(finer, unconstrained=True)
+    finer = replace(request, slices=fitting)
+    return finer if requests_topology(finer) else replace(finer, unconstrained=True)

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Mapping
 
-import msgspec
+from msgspec.structs import replace
 
 from nri_policy.cluster.engine.search.placement import PackedUnit
 from nri_policy.cluster.engine.search.replacement import find_kept_leaf
@@ -70,7 +70,7 @@ def replace_spread(  # noqa: PLR0913 - what is replaced, and in what
             level = tree.shape.levels.index(request.required)
             within &= _around(tree, leaves[:1], level)
         own = count_by_node([Assignment(pod_set.name, [HOSTNAME], kept)], view)
-        asked = msgspec.structs.replace(pod_set, count=missing, request=request)
+        asked = replace(pod_set, count=missing, request=request)
         added = spread(asked, own, within)
         pods = own + count_by_node([added], view)
         new[pod_set.name] = added

@@ -12,8 +12,8 @@ from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from functools import partial
 from typing import Any, Self
 
-import msgspec
 from msgspec import Struct
+from msgspec.structs import replace
 
 from nri_policy.cluster.engine.state.filter import Filter, Filters
 from nri_policy.cluster.engine.state.known_counts import KnownCounts
@@ -304,7 +304,7 @@ class Tree:
             return self.filter_of(_ANYWHERE, ())
         affinity = spec.affinity
         if affinity is not None and not scored:
-            affinity = msgspec.structs.replace(affinity, preferred=None)
+            affinity = replace(affinity, preferred=None)
         tolerations = (*spec.tolerations, *self.shape.topology.tolerations)
         if affinity is None and not spec.node_selector and not self._tainted:
             return self.filter_of(_ANYWHERE, ())
