@@ -193,8 +193,8 @@ def fresh(cluster: ChangingCluster) -> dict[Any, Any]:
     other.engine = Engine(cluster.settings, Cluster(nodes).view)
     for group in groups:
         other.engine.state.set_group(group)
-    for name, (node, kind) in pods:
-        other.engine.state.bind(*name, node, kind)
+    for name, (node, kind, ends) in pods:
+        other.engine.state.bind(*name, node, kind, ends=ends)
     return other.state()
 
 

@@ -307,7 +307,7 @@ class Occupants:
         self._state = state
         self._there = frozenset(hosts)
         self._hosts = [state.nodes[name] for name in hosts if name in state.nodes]
-        self._pods = {key for key, (node, _) in state.pods().items() if node in self._there}
+        self._pods = {key for key, (node, *_) in state.pods().items() if node in self._there}
         self._groups = self._count(state.groups)
         self._release = state.releases  # what ended until then has been noted
 

@@ -185,20 +185,21 @@ class ZoneLimits(HostLimits):
     def emptied(
         self,
         usages: GroupUsages,
-        lasting: Collection[Key] = (),
+        alone: Collection[Key] = (),
         only: Collection[str] | None = None,
     ) -> Self:
         """Return those of a cluster in which nothing but the places of *usages* is in use.
 
-        And *lasting* pods of no group, of all nodes or *only* some of them. They stay as they are.
+        And pods of no group, those *alone*, that never end by themselves: of all nodes, or *only*
+        some of them. They stay as they are.
         """
         emptied = self._empty
-        if self.may_refuse() and (usages.groups or lasting):
-            emptied = self._zones_with(usages, lasting, only)
+        if self.may_refuse() and (usages.groups or alone):
+            emptied = self._zones_with(usages, alone, only)
         return copy_with(self, _usages=usages, _emptied=emptied)
 
     def _zones_with(
-        self, usages: GroupUsages, lasting: Collection[Key], only: Collection[str] | None
+        self, usages: GroupUsages, alone: Collection[Key], only: Collection[str] | None
     ) -> HostZones:
         """Return the zones of hosts with nothing in use but what `emptied` leaves there."""
         places = {key: self._by_host(each) for key, each in usages.groups.items()}
@@ -206,7 +207,7 @@ class ZoneLimits(HostLimits):
         for node in [self._view.nodes[name] for name in names if name in self._view.nodes]:
             host = node.host
             for key, pod in self.zones().bound_on(node.name):
-                if key in lasting:
+                if key in alone and not pod.spec.ends:
                     pods = PodsOnHost("", self._request(pod.spec), pod.zone, 1)
                     places["", "/".join(key)] = {host: [pods]}
         return self._empty.fork(places, {})

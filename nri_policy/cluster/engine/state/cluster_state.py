@@ -42,6 +42,9 @@ from nri_policy.cluster.view import ClusterView
 from nri_policy.cluster.zones.zone import NodeZones
 from nri_policy.foundation.copies import copy_with
 
+# its node, what it requests, and whether it ends by itself: services and DaemonSet pods do not
+BoundPod = tuple[str, Amounts, bool]
+
 
 class ClusterState:
     """The state of a cluster."""
@@ -58,8 +61,7 @@ class ClusterState:
         self.usages = GroupUsages(view)
         self.groups = self.usages.groups
         self.limits = limits(settings, self.usages)
-        self._pods: dict[Key, tuple[str, Amounts]] = {}  # bound, of no group
-        self._lasting: set[Key] = set()  # services and DaemonSet pods without a group
+        self._pods: dict[Key, BoundPod] = {}  # of no group
         self._group_of: dict[Key, Key] = {}  # by pod
         self.ledger = Ledger(settings, view, self.usages)
         self._freed: dict[Key, list[Usage]] = {}  # what groups leave, if they do
@@ -116,10 +118,7 @@ class ClusterState:
             if spec not in uses:
                 uses[spec] = self.kind(pod.spec.effective()), pod.spec.ends
             kind, ends = uses[spec]
-            key = (pod.namespace, pod.name)
-            self._pods[key] = (pod.node, kind)
-            if not ends:
-                self._lasting.add(key)
+            self._pods[pod.key] = (pod.node, kind, ends)
         places = Counter([(pod.node, id(pod.spec)) for pod in pods])
         for (node, spec), times in places.items():
             kind, ends = uses[spec]
@@ -133,9 +132,7 @@ class ClusterState:
         It *ends* by itself, or stays.
         """
         assert not self.ledger.is_fork
-        self._pods[namespace, name] = (node, kind)
-        if not ends:
-            self._lasting.add((namespace, name))
+        self._pods[namespace, name] = (node, kind, ends)
         self._use(node, kind, 1, ends=ends)
 
     def remove_pod(self, namespace: str, name: str) -> None:
@@ -143,11 +140,9 @@ class ClusterState:
         assert not self.ledger.is_fork  # its pods are another's, too
         found = self._pods.pop((namespace, name), None)
         if found is not None:
-            self.ledger.run(found[0], -1)
-            self.ledger.use(*found, -1)
-            if (namespace, name) in self._lasting:
-                self._lasting.remove((namespace, name))
-                self.ledger.stay(*found, -1)
+            node, kind, ends = found
+            self.ledger.run(node, -1)
+            self.ledger.use_pods(node, kind, -1, ends=ends)
             return
         key = self._group_of.pop((namespace, name), None)
         if key is not None:
@@ -156,8 +151,8 @@ class ClusterState:
             if not pod.finished:
                 self.ledger.run(pod.node, -1)
 
-    def pods(self) -> dict[Key, tuple[str, Amounts]]:
-        """Return the bound pods of no group: their nodes and what they request."""
+    def pods(self) -> dict[Key, BoundPod]:
+        """Return the bound pods of no group."""
         return dict(self._pods)
 
     def is_bound(self, pod: Key) -> bool:
@@ -264,7 +259,7 @@ class ClusterState:
             key = each.namespace, each.name
             usages.groups[key] = each
             ledger.assume(usages.in_use(key), 1)
-        return self._copy(usages, ledger, self.limits.emptied(usages, self._lasting, only))
+        return self._copy(usages, ledger, self.limits.emptied(usages, self._pods, only))
 
     def _copy(self, usages: GroupUsages, ledger: Ledger, limits: HostLimits) -> Self:
         """Return a state of the same nodes and pods with other books."""
@@ -319,9 +314,7 @@ class ClusterState:
     def _use(self, node: str, kind: Amounts, times: int, *, ends: bool) -> None:
         """Count *times* pods of no group that began to run on a node."""
         self.ledger.run(node, times)
-        self.ledger.use(node, kind, times)
-        if not ends:
-            self.ledger.stay(node, kind, times)
+        self.ledger.use_pods(node, kind, times, ends=ends)
 
     def _change_member(self, key: Key, pod: Pod, times: int) -> None:
         """Take a pod of a group in (1), or out again (-1).
@@ -354,9 +347,7 @@ class ClusterState:
             if usages:
                 self.ledger.assume(usages, times)
             for node, kind, ends in bound:
-                self.ledger.use(node, kind, times)
-                if not ends:
-                    self.ledger.stay(node, kind, times)
+                self.ledger.use_pods(node, kind, times, ends=ends)
 
 
 def _levels(settings: ClusterSettings) -> frozenset[str]:

@@ -108,12 +108,13 @@ class HostLimits:
     def emptied(
         self,
         _usages: GroupUsages,
-        _lasting: Collection[Key] = (),
+        _alone: Collection[Key] = (),
         _only: Collection[str] | None = None,
     ) -> Self:
         """Return those of a cluster in which nothing but the places of some groups is in use.
 
-        And *lasting* pods of no group, of all nodes or *only* some of them. They stay as they are.
+        And pods of no group, those *alone*, that never end by themselves: of all nodes, or *only*
+        some of them. They stay as they are.
         """
         return self
 

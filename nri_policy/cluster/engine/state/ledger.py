@@ -52,7 +52,7 @@ class Ledger:
         self._usages = usages
         self._used: dict[str, Amounts] = {}  # node -> what its pods use
         self._running: dict[str, int] = {}  # node -> pods that are bound and not finished
-        self._lasting: dict[str, Amounts] = {}  # node -> what pods use that never end by themselves
+        self._ending: dict[str, Amounts] = {}  # node -> of it, what pods use that end by themselves
         self._trees: dict[tuple[str, int], Tree] = {}  # by topology and types of zones
         self._spreads: dict[tuple[str, ...], SpreadTree] = {}  # by label keys
         self._origin = origin
@@ -72,7 +72,7 @@ class Ledger:
         """
         made = _WithoutUsage(self._settings, self._view, self._usages, self, only)
         if lasting:
-            made.use_lasting(self._lasting)
+            made.use_lasting(self._used, self._ending)
         return made
 
     @property
@@ -146,23 +146,20 @@ class Ledger:
         """Take what a pod requests off its node *times* times."""
         if times < 0 and not self.is_fork:
             self._release(node)
-        used = self._used.get(node)
-        if used is None:
-            used = self._used[node] = {}
-        for name, amount in amounts.items():
-            used[name] = used.get(name, 0) + amount * times
+        _add(self._used, node, amounts, times)
         for tree in self._trees.values():
             tree.use(node, amounts, times)
         for spread in self._spreads.values():
             spread.use(node, amounts, times)
         self._note(lambda tree: tree.use(node, amounts, times))
 
-    def stay(self, node: str, amounts: Amounts, times: int) -> None:
-        """Take in that what is in use on a node never ends by itself."""
-        self.generation += 1
-        lasting = self._lasting.setdefault(node, {})
-        for name, amount in amounts.items():
-            lasting[name] = lasting.get(name, 0) + amount * times
+    def use_pods(self, node: str, amounts: Amounts, times: int, *, ends: bool) -> None:
+        """Take what a pod of no group requests off its node; it *ends* by itself, or stays."""
+        self.use(node, amounts, times)
+        if ends:
+            _add(self._ending, node, amounts, times)
+        else:
+            self.generation += 1
 
     def run(self, node: str, times: int) -> None:
         """Take in that pods began to run on a node, or ended."""
@@ -321,14 +318,19 @@ class _WithoutUsage(Ledger):
         super().__init__(settings, view, usages, origin)
         self._only = only
 
-    def use_lasting(self, lasting: Mapping[str, Amounts]) -> None:
-        """Take what pods use, by node, off the nodes that this has."""
-        nodes = lasting if self._only is None else self._only
-        used = [(name, lasting[name]) for name in nodes if name in lasting]
+    def use_lasting(self, used: Mapping[str, Amounts], ending: Mapping[str, Amounts]) -> None:
+        """Take what is *used*, by node, but for what is *ending*, off the nodes that this has."""
+        nodes = used if self._only is None else self._only
+        changes = [
+            (name, of[name], times)
+            for name in nodes
+            for of, times in ((used, 1), (ending, -1))
+            if name in of
+        ]
 
         def use(tree: Tree | SpreadTree) -> None:
-            for name, amounts in used:
-                tree.use(name, amounts, 1)
+            for name, amounts, times in changes:
+                tree.use(name, amounts, times)
 
         self._each(use)
 
@@ -344,6 +346,14 @@ class _WithoutUsage(Ledger):
 
     def _derive_spread(self, tree: SpreadTree) -> SpreadTree:
         return tree.without_usage(self._view.nodes, self._only)
+
+
+def _add(by_node: dict[str, Amounts], node: str, amounts: Amounts, times: int) -> None:
+    own = by_node.get(node)
+    if own is None:
+        own = by_node[node] = {}
+    for name, amount in amounts.items():
+        own[name] = own.get(name, 0) + amount * times
 
 
 def _assume(tree: Tree | SpreadTree, usage: Usage, times: int) -> None:

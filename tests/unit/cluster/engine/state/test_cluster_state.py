@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import tracemalloc
 from collections.abc import Callable
 from typing import Any
 
@@ -195,3 +196,18 @@ def test_an_assignment_takes_room_of_the_hosts_that_exist() -> None:
     assert left == dict.fromkeys(left, 4000) | {"a1": 2000, "b2": 3000}
     made.state.remove_group("default", "g")
     assert {tree.rows.room(leaf)["cpu"] for leaf in range(len(left))} == {4000}
+
+
+def test_a_bound_pod_takes_one_entry_of_memory() -> None:
+    state = engine().state
+    kind = state.kind({"cpu": 100})
+    names = [f"p{number}" for number in range(2000)]
+    state.bind("default", "first", "a1", kind)  # makes what the node has
+    tracemalloc.start()
+    try:
+        for name in names:
+            state.bind("default", name, "a1", kind)
+        taken, _ = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert taken / len(names) < 200  # its key, its value, and its part of one table
