@@ -7,7 +7,6 @@ every pool.
 from __future__ import annotations
 
 import statistics
-import sys
 import time
 from collections.abc import Callable
 
@@ -36,6 +35,7 @@ OPERATORS = {
     "MatchesAny": ["*1", "app[2-4]"],
     "MatchesNone": ["*1", "app[2-4]"],
 }
+ROUNDS, CONTAINERS = 2000, 1000
 KEYS = ("pod/labels/app", ":pod/labels/tier:name")
 
 
@@ -112,29 +112,29 @@ def plainly(
     return [float(booked[pool.id]) for pool in tree.pools]
 
 
-def main(rounds: int = 2000, count: int = 1000) -> None:
+def main() -> None:
     machine = nodes.machine(MACHINE)
     tree = build(machine, CPUSet.union(package.cpus for package in machine.packages))
     scorer, peers = AffinityScorer(tree), Peers()
-    containers = node(count)
+    containers = node(CONTAINERS)
     for index, container in enumerate(containers):
         peers.add(container, index % len(tree.pools))
     asked = asking(containers[0], 20)
     affinities = affinities_of(asked, nodes.settings()).each
     pulls = peers.pulls(asked, affinities)
     assert pulls.weights() == affinity_twin.weights(asked, list(affinities), containers)
-    print(f"{len(affinities)} affinities, {count} containers, {len(tree.pools)} pools")
+    print(f"{len(affinities)} affinities, {CONTAINERS} containers, {len(tree.pools)} pools")
 
     def ours() -> object:
         return scorer.scores(peers.pools, peers.pulls(asked, affinities).terms)
 
-    timed("read the annotation", rounds, lambda: affinities_of(asked, nodes.settings()))
-    timed("  which peers pull, by the index", rounds, lambda: peers.pulls(asked, affinities))
-    timed("  score of every pool", rounds, lambda: scorer.scores(peers.pools, pulls.terms))
-    fast = timed("both", rounds, ours)
+    timed("read the annotation", ROUNDS, lambda: affinities_of(asked, nodes.settings()))
+    timed("  which peers pull, by the index", ROUNDS, lambda: peers.pulls(asked, affinities))
+    timed("  score of every pool", ROUNDS, lambda: scorer.scores(peers.pools, pulls.terms))
+    fast = timed("both", ROUNDS, ours)
     slow = timed(
         "the plain twin",
-        max(rounds // 100, 5),
+        max(ROUNDS // 100, 5),
         lambda: plainly(asked, list(affinities), containers, tree),
     )
     print(f"{'ratio':44} {slow / fast:16.0f}")
@@ -143,12 +143,12 @@ def main(rounds: int = 2000, count: int = 1000) -> None:
         peers.remove(asked.id)
         peers.add(asked, 0)
 
-    timed("a container goes and comes", rounds, come_and_go)
+    timed("a container goes and comes", ROUNDS, come_and_go)
     held = [(container, index % len(tree.pools)) for index, container in enumerate(containers)]
     held[0] = (asked, 0)
-    timed("follow, nothing differs", rounds, lambda: peers.follow(held))
-    timed("a list of all peers, strongest first", rounds // 10, pulls.strongest)
+    timed("follow, nothing differs", ROUNDS, lambda: peers.follow(held))
+    timed("a list of all peers, strongest first", ROUNDS // 10, pulls.strongest)
 
 
 if __name__ == "__main__":
-    main(int(sys.argv[1]) if len(sys.argv) > 1 else 2000)
+    main()

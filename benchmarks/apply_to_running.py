@@ -99,3 +99,7 @@ def _until_running(cluster: ControlPlane, name: str) -> None:
 
 def main() -> None:
     print(section().plain())
+
+
+if __name__ == "__main__":
+    main()

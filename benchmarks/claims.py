@@ -124,3 +124,7 @@ async def idle(cpus: int, running: int) -> tuple[float, float]:
 
 def main() -> None:
     print(section().plain())
+
+
+if __name__ == "__main__":
+    main()

@@ -94,3 +94,7 @@ def _others() -> float:
 
 def main() -> None:
     print(section().plain())
+
+
+if __name__ == "__main__":
+    main()

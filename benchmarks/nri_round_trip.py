@@ -10,7 +10,6 @@ from __future__ import annotations
 import asyncio
 import socket
 import statistics
-import sys
 import time
 from collections.abc import Sequence
 
@@ -23,6 +22,8 @@ from nri_policy.nri.plugin import Call, PluginIdentity
 from nri_policy.nri.session import Session
 from nri_policy.nri.versions import Runtime
 from nri_policy.proto import nri_pb2 as pb
+
+ROUNDS = 3000
 
 
 class Idle:
@@ -82,7 +83,7 @@ def container(index: int, environment: int) -> pb.Container:
     )
 
 
-async def measure(rounds: int) -> None:
+async def measure() -> None:
     ours, theirs = socket.socketpair()
     session = Session(Idle(), PluginIdentity(name="idle", index="05"))
     serving = asyncio.create_task(session.run_inherited(ours.detach()))
@@ -100,10 +101,10 @@ async def measure(rounds: int) -> None:
     small = pb.CreateContainerRequest(pod=pod, container=container(0, 10))
     large = pb.CreateContainerRequest(pod=pod, container=container(0, 200))
     for what, method, request, times in [
-        ("StartContainer", "StartContainer", small, rounds),
-        ("CreateContainer", "CreateContainer", small, rounds),
-        ("CreateContainer, two frames", "CreateContainer", large, rounds),
-        ("Synchronize, 1000 containers", "Synchronize", synchronize, max(rounds // 100, 10)),
+        ("StartContainer", "StartContainer", small, ROUNDS),
+        ("CreateContainer", "CreateContainer", small, ROUNDS),
+        ("CreateContainer, two frames", "CreateContainer", large, ROUNDS),
+        ("Synchronize, 1000 containers", "Synchronize", synchronize, max(ROUNDS // 100, 10)),
     ]:
         size = request.ByteSize()
         taken = []
@@ -120,8 +121,8 @@ async def measure(rounds: int) -> None:
 
 
 def main() -> None:
-    asyncio.run(measure(3000))
+    asyncio.run(measure())
 
 
 if __name__ == "__main__":
-    asyncio.run(measure(int(sys.argv[1]) if len(sys.argv) > 1 else 3000))
+    main()

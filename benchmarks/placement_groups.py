@@ -44,6 +44,7 @@ from tests.support.cluster_api import ClusterAPI
 Object = dict[str, Any]
 GATE = "placement.nri/group"
 NODES = 5_000
+GROUPS = ((1_000, 64), (1, 10_000))  # how many at once, and the pods of each
 
 
 def job(name: str, pods: int) -> Object:
@@ -51,8 +52,12 @@ def job(name: str, pods: int) -> Object:
     return {"metadata": metadata, "spec": {"parallelism": pods, "completions": pods}}
 
 
+def owner(name: str) -> Object:
+    """Return a reference to a Job that owns an object."""
+    return {"apiVersion": "batch/v1", "kind": "Job", "name": name, "uid": f"u-{name}"}
+
+
 def pod(of: str, index: int, *, at: str = "", level: str = "zone") -> Object:
-    owner = {"apiVersion": "batch/v1", "kind": "Job", "name": of, "uid": f"u-{of}"}
     requests = {"cpu": "1", "memory": "2Gi"}
     return {
         "metadata": {
@@ -62,7 +67,7 @@ def pod(of: str, index: int, *, at: str = "", level: str = "zone") -> Object:
             "resourceVersion": "1",
             "labels": {"batch.kubernetes.io/job-completion-index": str(index)},
             "annotations": {"kueue.x-k8s.io/podset-preferred-topology": level},
-            "ownerReferences": [owner | {"controller": True}],
+            "ownerReferences": [owner(of) | {"controller": True}],
         },
         "spec": {
             "containers": [{"name": "c", "resources": {"requests": requests, "limits": requests}}],
@@ -137,20 +142,20 @@ def place(jobs: int, pods: int) -> CPUTimes:
     return times
 
 
-def serve(path: Path, ready: Any) -> None:
-    """Serve 5,000 nodes, and 100,000 pods of groups that have their places."""
+def serve(path: Path, ready: Any, nodes: int) -> None:
+    """Serve nodes, and 20 pods of each, of groups that have their places."""
 
     async def serving() -> None:
         async with ClusterAPI(path) as api:
-            fill(api)
+            fill(api, nodes)
             ready.set()
             await asyncio.Event().wait()
 
     asyncio.run(serving())
 
 
-def fill(api: ClusterAPI) -> None:
-    for node in cluster.nodes(NODES):
+def fill(api: ClusterAPI, nodes: int) -> None:
+    for node in cluster.nodes(nodes):
         allocatable = {name: str(amount) for name, amount in node.allocatable.items()}
         allocatable["cpu"] = f"{node.allocatable['cpu']}m"
         api.objects["nodes"][node.name] = {
@@ -162,7 +167,7 @@ def fill(api: ClusterAPI) -> None:
             },
         }
     hosts, per_host = [*api.objects["nodes"]], 20
-    for number in range(NODES * per_host // 100):
+    for number in range(nodes * per_host // 100):
         name = f"j{number}"
         api.objects["jobs"][f"default/{name}"] = job(name, 100)
         own = hosts[number * 5 : number * 5 + 5]
@@ -179,7 +184,7 @@ def fill(api: ClusterAPI) -> None:
                 "name": f"job-{name}",
                 "namespace": "default",
                 "resourceVersion": "1",
-                "ownerReferences": [{"uid": f"u-{name}"}],
+                "ownerReferences": [owner(name)],
             },
             "spec": {
                 "podSets": [
@@ -226,7 +231,7 @@ def main() -> None:
         profile.runcall(place, 200, 64)
         pstats.Stats(profile).sort_stats("cumulative").print_stats(45)
         return
-    for jobs, pods in ((1_000, 64), (1, 10_000)):
+    for jobs, pods in GROUPS:
         times = place(jobs, pods)
         total = sum(times.seconds.values())
         print(f"{jobs} groups of {pods} pods: {jobs * pods / total:.0f} pods/s, {total:.2f} s")
@@ -235,9 +240,13 @@ def main() -> None:
     with tempfile.TemporaryDirectory() as folder:
         context = multiprocessing.get_context("spawn")
         ready = context.Event()
-        server = context.Process(target=serve, args=(Path(folder), ready), daemon=True)
+        server = context.Process(target=serve, args=(Path(folder), ready, NODES), daemon=True)
         server.start()
         ready.wait()
         seconds, cpu = asyncio.run(start(Path(folder) / "kubeconfig"))
         print(f"start with {NODES} nodes, {NODES * 20} pods: {seconds:.1f} s, {cpu:.1f} s of CPU")
         server.terminate()
+
+
+if __name__ == "__main__":
+    main()

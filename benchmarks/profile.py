@@ -54,3 +54,7 @@ def _name(file: str, _line: int, name: str) -> str:
 
 def main() -> None:
     print(profiled().plain())
+
+
+if __name__ == "__main__":
+    main()

@@ -316,3 +316,7 @@ def sections() -> Iterator[Section]:
 def main() -> None:
     for section in sections():
         print(section.plain())
+
+
+if __name__ == "__main__":
+    main()

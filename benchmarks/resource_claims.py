@@ -148,3 +148,7 @@ def section() -> Section:
 
 def main() -> None:
     print(section().plain())
+
+
+if __name__ == "__main__":
+    main()

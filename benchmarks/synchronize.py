@@ -27,6 +27,7 @@ from tests.support.daemon import pod
 MACHINE = "package:2 numa:4(memory=32GiB) l3:4 core:4 pu:2"  # 256 CPUs
 KINDS = [("", False), ("100m", True), ("250m", True), ("500m", False), ("2", False)]
 REPEATS = 10
+COUNTS = (100, 500, 1000)  # containers
 
 
 async def inventory(containers: int, folder: Path) -> pb.SynchronizeRequest:
@@ -84,9 +85,13 @@ async def measure(containers: int) -> dict[str, tuple[float, float, int]]:
 
 
 def main() -> None:
-    for containers in (100, 500, 1000):
+    for containers in COUNTS:
         for what, (median, most, changed) in asyncio.run(measure(containers)).items():
             print(
                 f"{containers:5} containers, {what:9}  median {median:7.1f} ms"
                 f"  worst {most:7.1f} ms  {changed:4} changed"
             )
+
+
+if __name__ == "__main__":
+    main()
