@@ -76,6 +76,7 @@ class Kernel(Struct, frozen=True, kw_only=True):
     cgroup_version: int | None = None
     cgroups_writable: bool = True  # by this process; a service may be allowed less
     scopes: bool = False  # whether systemd makes the pods' cgroups
+    pods_limits: Mapping[str, CPUSet] = field(default_factory=dict)  # by cgroup: its cpuset.cpus
     own_processes: bool = False  # whether we see other processes' ids than the host does
     udev: bool = True  # whether udev's database is there
     resctrl: bool = False  # whether it can be mounted: kernel and processor have it
@@ -261,16 +262,28 @@ def _kernel(host: Host) -> Kernel:
         version = 2
     elif host.names("/sys/fs/cgroup"):
         version = 1
+    mount = "/sys/fs/cgroup" if version == 2 else "/sys/fs/cgroup/cpuset"
+    # the first one has this file on version 2 only in a container, or another cgroup namespace
+    folders = (mount, f"{mount}/kubepods", f"{mount}/kubepods.slice")
     return Kernel(
         numa_balancing=(host.read("/proc/sys/kernel/numa_balancing") or "0").strip() != "0",
         swaps=tuple(line.split()[0] for line in swaps if line.split()),
         cgroup_version=version,
         cgroups_writable=host.writable("/sys/fs/cgroup"),
         scopes=host.has("/sys/fs/cgroup/kubepods.slice"),
+        pods_limits={each: cpus for each in folders if (cpus := _limit(host, each))},
         own_processes=has_own_ids(host),
         udev=bool(host.names(UDEV)),
         resctrl="resctrl" in (host.read("/proc/filesystems") or "").split(),
     )
+
+
+def _limit(host: Host, folder: str) -> CPUSet | None:
+    """Return the CPUs that a cgroup is limited to; None or no CPUs if it is not."""
+    try:
+        return CPUSet.parse((host.read(f"{folder}/cpuset.cpus") or "").strip())
+    except ValueError:
+        return None
 
 
 def _power(where: Where) -> Power | None:

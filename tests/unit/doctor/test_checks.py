@@ -667,6 +667,32 @@ def test_who_makes_the_pods_cgroups_is_to_be_reached(made: Made) -> None:
     assert not any("systemd makes" in found for found in made.found("cgroups"))
 
 
+def test_a_cgroup_above_pods_that_has_fewer_cpus_than_the_settings_use_is_an_error(
+    made: Made,
+) -> None:
+    made.write("sys/fs/cgroup/kubepods.slice/cpuset.cpus", "\n")  # version 2: no limit of its own
+    assert not any("has only CPUs" in found for found in made.found("cgroups"))
+    made.write("sys/fs/cgroup/kubepods.slice/cpuset.cpus", "4-15\n")  # AllowedCPUs= of the slice
+    said = "/sys/fs/cgroup/kubepods.slice has only CPUs 4-15: containers that are placed on 0-3 run"
+    assert worst(made.found("cgroups"), f"{said} without these, or on all others") is Verdict.ERROR
+    (remedy,) = {each.remedy for each in examine(made.facts()) if said in each.found}
+    assert remedy.startswith("availableResources.cpu: cpuset:4-15, or ")
+    made.settings(availableResources={"cpu": "cpuset:4-15"}, reservedResources={"cpu": 1})
+    assert not any("has only CPUs" in found for found in made.found("cgroups"))
+    made.write("sys/fs/cgroup/cpuset.cpus", "4-7\n")  # there in a container, such as a node of kind
+    assert worst(made.found("cgroups"), "/sys/fs/cgroup has only CPUs 4-7") is Verdict.ERROR
+
+
+def test_cpus_that_cgroup_v1_took_from_pods_when_they_went_offline_are_an_error(
+    made: Made,
+) -> None:
+    (made.root / "sys/fs/cgroup/cgroup.controllers").unlink()
+    made.write("sys/fs/cgroup/cpuset/cpuset.cpus", "0-15\n")
+    made.write("sys/fs/cgroup/cpuset/kubepods/cpuset.cpus", "0-6,8-15\n")
+    said = "/sys/fs/cgroup/cpuset/kubepods has only CPUs 0-6,8-15: containers that are placed on 7"
+    assert worst(made.found("cgroups"), f"{said} do not start") is Verdict.ERROR
+
+
 def test_cgroups_that_cannot_be_written_are_told(
     made: Made, monkeypatch: pytest.MonkeyPatch
 ) -> None:

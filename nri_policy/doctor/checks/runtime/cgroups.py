@@ -1,12 +1,17 @@
-"""Whether kubelet and runtime use the same cgroup driver; the version of cgroups."""
+"""Whether kubelet and runtime use the same cgroup driver; what cgroups allow pods; the version."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 
-from nri_policy.doctor.facts import Facts
+from nri_policy.doctor.facts import Facts, Kernel
 from nri_policy.doctor.finding import Finding, Verdict
 from nri_policy.doctor.sockets import Socket
+from nri_policy.engine.state.layout import layout_of
+from nri_policy.foundation.cpuset import EMPTY, CPUSet
+from nri_policy.hardware.machine import Machine
+from nri_policy.pools.capacity import CapacityError
+from nri_policy.settings import Settings
 
 
 def check(facts: Facts) -> Iterator[Finding]:
@@ -40,6 +45,7 @@ def check(facts: Facts) -> Iterator[Finding]:
         yield Finding("cgroups", Verdict.OK, "cgroup v2")
     if kernel.cgroup_version == 2 and kernel.scopes and facts.systemd is not None:
         yield _systemd(facts.systemd)
+    yield from _check_limits(kernel, _used_cpus(facts))
     if kernel.cgroup_version is not None and not kernel.cgroups_writable:
         yield Finding(
             "cgroups",
@@ -48,6 +54,35 @@ def check(facts: Facts) -> Iterator[Finding]:
             " needs seconds instead of milliseconds to correct it",
             "mount /sys/fs/cgroup writable; for the systemd unit ProtectControlGroups=no",
         )
+
+
+def _used_cpus(facts: Facts) -> CPUSet:
+    """Return the CPUs on which the daemon places containers, as far as that is known."""
+    if not isinstance(facts.machine, Machine):
+        return EMPTY
+    if not isinstance(facts.settings, Settings):
+        return facts.machine.online
+    try:
+        return layout_of(facts.machine, facts.settings).capacity.available
+    except CapacityError:
+        return EMPTY  # the settings' own finding
+
+
+def _check_limits(kernel: Kernel, used: CPUSet) -> Iterator[Finding]:
+    """Yield which cgroups above the pods have fewer CPUs than the daemon gives to containers."""
+    for folder, cpus in kernel.pods_limits.items():
+        if lost := used - cpus:
+            consequence = "do not start"
+            if kernel.cgroup_version == 2:
+                consequence = "run without these, or on all others"
+            yield Finding(
+                "cgroups",
+                Verdict.ERROR,
+                f"{folder} has only CPUs {cpus}: containers that are placed on {lost}"
+                f" {consequence}",
+                f"availableResources.cpu: cpuset:{used & cpus}, or give that cgroup all CPUs"
+                " (AllowedCPUs= of its unit)",
+            )
 
 
 def _setting(runtime: str, driver: str) -> str:
