@@ -107,6 +107,14 @@ def requests_topology(request: PlacementRequest | None) -> bool:
     )
 
 
+def with_slices(request: PlacementRequest, slices: list[Slice]) -> PlacementRequest:
+    """Return *request* with some of its *slices*: unconstrained if it names no level then."""
+    if slices == request.slices:
+        return request
+    fewer = replace(request, slices=slices)
+    return fewer if requests_topology(fewer) else replace(fewer, unconstrained=True)
+
+
 def prefer_level(unit: Unit, level: str) -> Unit:
     """Return *unit*, with its pods in one domain of *level* if they can be and name no other."""
     request = unit.workers.request or PlacementRequest()
@@ -394,11 +402,7 @@ def _plan(
 
 def _inside(request: PlacementRequest, coarser: Sequence[str]) -> PlacementRequest:
     """Return *request* without slices of *coarser* levels: inside one domain they are whole."""
-    slices = [each for each in request.slices if each.level not in coarser]
-    if slices == request.slices:
-        return request
-    finer = replace(request, slices=slices)
-    return finer if requests_topology(finer) else replace(finer, unconstrained=True)
+    return with_slices(request, [each for each in request.slices if each.level not in coarser])
 
 
 def _level_without_a_name(

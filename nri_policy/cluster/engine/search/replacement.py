@@ -22,7 +22,7 @@ from nri_policy.cluster.objects.assignment import Assignment, DomainAssignment
 from nri_policy.cluster.objects.node import HOSTNAME
 from nri_policy.cluster.objects.settings import ClusterSettings
 from nri_policy.cluster.requests.group import GroupStatus, PlacementRequest, PodSet
-from nri_policy.cluster.requests.request import Unit, Unplaceable, make_plan, requests_topology
+from nri_policy.cluster.requests.request import Unit, Unplaceable, make_plan, with_slices
 
 _NO_NODE = ""  # name of additional pods beside failed nodes
 
@@ -53,6 +53,10 @@ def replace_failed(  # noqa: PLR0913 - keywords: what is replaced, and in what
     kept = {each.name: find_kept_leaves(tree, given[each.name], failed) for each in members}
     trial = tree.fork()
     for pod_set in members:
+        asked = pod_set
+        if pod_set is unit.leader and unit.workers.request is not None:  # of its workers, not whole
+            request = with_slices(unit.workers.request, [])
+            asked = replace(pod_set, request=request)
         places = kept[pod_set.name]
         added: Counter[int] = Counter()
         own = given[pod_set.name]
@@ -66,7 +70,7 @@ def replace_failed(  # noqa: PLR0913 - keywords: what is replaced, and in what
         while lost:
             # a leader and its workers have one request, so their required domain is the same
             rest = sum(kept.values(), Counter())
-            search = partial(_Search, trial, pod_set, settings, implied, failed, left, within)
+            search = partial(_Search, trial, asked, settings, implied, failed, left, within)
             names = _together(search, lost, places, rest, paths)
             missing = sum(lost.pop(name) for name in names)
             path = paths.get(names[0])
@@ -152,11 +156,12 @@ class _Search(Struct, frozen=True):
         self, places: Mapping[int, int], rest: Mapping[int, int], failed: Path | None
     ) -> int | None:
         """Return the domain that `find` requires for these pods; None without such a rule."""
-        tree, request = self.tree, self.pod_set.request or PlacementRequest()
-        broken, _ = self._broken(request, places, failed)
-        if broken is None and request.required in tree.shape.levels and rest:
-            return tree.shape.domains.above(min(rest), tree.shape.levels.index(request.required))
-        return self.within if broken is None and self.within >= 0 else broken
+        shape, request = self.tree.shape, self.pod_set.request or PlacementRequest()
+        found, _ = self._broken(request, places, failed)
+        if found is None and request.required in shape.levels and rest:
+            found = shape.domains.above(min(rest), shape.levels.index(request.required))
+        both = [each for each in (found, self.within) if each is not None and each >= 0]
+        return min(both, key=lambda each: len(shape.domains.leaves_below(each)), default=None)
 
     def count_together(self, places: Mapping[int, int], failed: Path | None) -> int:
         """Return how many go to one domain: of single pods only those that complete a slice."""
@@ -218,6 +223,4 @@ def _finer(request: PlacementRequest, missing: int) -> PlacementRequest:
 
     Slices alone name no level: single pods of them are unconstrained.
     """
-    fitting = [each for each in request.slices[1:] if missing % each.size == 0]
-    finer = replace(request, slices=fitting)
-    return finer if requests_topology(finer) else replace(finer, unconstrained=True)
+    return with_slices(request, [each for each in request.slices[1:] if missing % each.size == 0])

@@ -191,6 +191,17 @@ def test_pods_of_a_failed_node_stay_in_the_domain_of_the_group() -> None:
     assert full["state"] == "Unplaceable"
 
 
+def test_a_wider_level_of_its_own_takes_no_lost_pod_out_of_the_groups_domain() -> None:
+    nodes = hosts(a1=4, a2=2, b1=8)
+    given = together(group(pod_set(2, {"required": ZONE}, cpu=2)), required=RACK)
+    where = [{"values": [host], "count": 1} for host in ("a1", "a2")]
+    assignment = {"podSet": "main", "levels": [HOSTNAME], "domains": where}
+    given["status"] = {"assignments": [assignment], "unhealthyNodes": ["a2"]}
+    assert placed(place(given, nodes)) == {"main": {"a1": 2}}
+    full = hosts(a1=2, a2=2, b1=8)
+    assert place(given, full)["state"] == "Unplaceable"
+
+
 def test_a_group_that_lost_all_goes_to_another_domain_as_a_whole() -> None:
     given = together(group(*sets(1, 1)), required=RACK)
     nodes = hosts(a1=9, b1=2, c1=4, c2=2)

@@ -311,3 +311,31 @@ def test_pods_go_where_the_rest_of_their_own_pod_set_is() -> None:
     own = group(*sets, status={"assignments": assignments})
     found = offline.place({"nodes": nodes("yc1"), "groups": [own]}, given, USING)
     assert placed(found) == {"main": {"yc2": 3}, "other": {"xa1": 2}}
+
+
+@pytest.mark.parametrize("leader", [{}, {"required": "example.com/block"}])
+@pytest.mark.parametrize(
+    "workers", [{"slices": [RACKS]}, {"required": "example.com/block", "slices": [RACKS]}]
+)
+def test_a_lost_leader_follows_the_request_of_its_workers(workers: Object, leader: Object) -> None:
+    sets = [
+        pod_set(4, {**workers, "leaderGroup": "g"}, name="w"),
+        pod_set(1, {**leader, "leaderGroup": "g"}, name="l", cpu=4),
+    ]
+    there = {"w": {"xb1": 2, "xb2": 2}, "l": {"xa1": 1}}
+    status = {
+        "assignments": [
+            {
+                "podSet": name,
+                "levels": [HOSTNAME],
+                "domains": [{"values": [at], "count": pods} for at, pods in hosts.items()],
+            }
+            for name, hosts in there.items()
+        ],
+        "unhealthyNodes": ["xa1"],
+    }
+    cluster = {"nodes": [each for each in nodes("xa1") if each["metadata"]["name"] != "xb3"]}
+    found = placed(offline.place(cluster, group(*sets, status=status), USING))
+    assert found["w"] == there["w"]
+    (host,) = found["l"]
+    assert "required" not in workers or host[0] == "x"
