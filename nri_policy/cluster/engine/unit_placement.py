@@ -201,7 +201,8 @@ class UnitPlacement(Struct, frozen=True):
         A leader takes its place before its workers: where it goes *first*, or as it is spread.
         """
         trial, out = self._trial_of(unit), dict(first)
-        trial.state.take(out, unit)
+        if out:
+            trial.state.take(out, unit)
         for pod_set in reversed(unit.pod_sets):
             if pod_set.name not in out:
                 asked = replace(pod_set, request=unit.workers.request)
