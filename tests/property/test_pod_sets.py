@@ -7,13 +7,14 @@ from __future__ import annotations
 
 import random
 from collections import Counter
+from dataclasses import replace
 from typing import Any
 
 import pytest
 
 from nri_policy.cluster import offline
 from tests.support.exact_placement import Path, Pods, fit_together
-from tests.unit.cluster.written import HOSTNAME, group, node, pod_set, settings
+from tests.unit.cluster.written import HOSTNAME, group, node, placed, pod_set, settings
 
 CASES = 1500
 RACK = "example.com/rack"
@@ -75,6 +76,45 @@ def test_hardly_any_group_is_refused_that_fits(seed: int) -> None:
             assert sorted(again["assignments"], key=str) == sorted(status["assignments"], key=str)
     assert found["placed"] * 20 > found[""]
     assert found["refused"] * 500 < found.total()
+
+
+@pytest.mark.parametrize("seed", [1, 2])
+def test_lost_pods_get_places_if_there_are_any(seed: int) -> None:
+    """Others may lie in their way: of other sets, or of the slice that they break."""
+    rng = random.Random(seed)
+    found: Counter[str] = Counter()
+    for _ in range(CASES):
+        paths = hosts_in_racks(rng)
+        free = [(rng.randint(2, 10), rng.randint(2, 8)) for _ in paths]
+        sets = [some_pods(rng) for _ in range(rng.choice([1, 2, 2, 3]))]
+        nodes = [
+            node(host, RACK=rack, cpu=cpu, gpu=gpu)
+            for (rack, host), (cpu, gpu) in zip(paths, free, strict=True)
+        ]
+        given = group(*(written(number, each) for number, each in enumerate(sets)))
+        status = offline.place({"nodes": nodes}, given, settings("rack", HOSTNAME))
+        if status["state"] != "Placed":
+            continue
+        where = [*placed(status).values()]
+        hosts = [path[-1] for path in paths]
+        used = sorted({host for own in where for host in own})
+        failed = rng.sample(used, min(len(used), rng.choice([1, 1, 2])))
+        stay = [
+            {hosts.index(host): pods for host, pods in own.items() if host not in failed}
+            for own in where
+        ]
+        sets = [replace(each, kept=kept) for each, kept in zip(sets, stay, strict=True)]
+        left = [
+            (0, 0) if host in failed else amounts for host, amounts in zip(hosts, free, strict=True)
+        ]
+        for host in nodes:
+            if host["metadata"]["name"] in failed:
+                host["spec"]["unschedulable"] = True
+        given["status"] = {"assignments": status["assignments"], "unhealthyNodes": failed}
+        again = offline.place({"nodes": nodes}, given, settings("rack", HOSTNAME))
+        assert (again["state"] == "Placed") == fit_together(paths, left, sets)
+        found[again["state"]] += 1
+    assert found["Placed"] > 100 < found["Unplaceable"]
 
 
 def racks_of(answer: dict[str, Any]) -> int:

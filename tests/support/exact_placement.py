@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from itertools import groupby
 
 Path = tuple[str, ...]
@@ -19,6 +19,7 @@ class Pods:
     required: int | None = None
     size: int = 1
     slice_level: int = -1
+    kept: Mapping[int, int] = field(default_factory=dict)  # leaf -> pods that stay there
 
 
 def fit_together(paths: Sequence[Path], free: Sequence[Amounts], sets: Sequence[Pods]) -> bool:
@@ -31,6 +32,8 @@ def fit_together(paths: Sequence[Path], free: Sequence[Amounts], sets: Sequence[
         if (number, left) in hopeless:
             return False
         for places in _places(paths, left, sets[number]):
+            if any(places.get(leaf, 0) < pods for leaf, pods in sets[number].kept.items()):
+                continue
             after = [*left]
             for leaf, pods in places.items():
                 after[leaf] = tuple(

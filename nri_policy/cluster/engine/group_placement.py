@@ -72,7 +72,9 @@ class GroupPlacement(Struct, frozen=True):
                 return found
         trial = self._trial(steps)
         status, refused = self._place_steps(trial, steps, explain=self.explain)
-        if refused is None or len(steps) == 1 or not _have_left(trial.state, steps):
+        if refused is None or len(steps) == 1:
+            return status
+        if not keeps_places(self.group, self.more) and not _have_left(trial.state, steps):
             return status
         return self._place_in_another_order(steps, refused) or status
 
@@ -115,7 +117,9 @@ class GroupPlacement(Struct, frozen=True):
         trial = self._trial(steps)
         if keeps and (rest := self._rest_of(steps, level)):
             inside = replace(trial, within=rest if together.required else ())
-            return self._place_steps(inside, steps, explain=self.explain)[0]
+            status, unit = self._place_steps(inside, steps, explain=self.explain)
+            other = unit and self._place_in_another_order(steps, unit, inside.within)
+            return other or status
         counts = [trial.room_for(unit, {}) for unit in steps]
         closest: Path = ()
         order = steps
@@ -180,7 +184,7 @@ class GroupPlacement(Struct, frozen=True):
     def _place_in_another_order(
         self, steps: Sequence[Unit], refused: Unit, within: Path = ()
     ) -> GroupStatus | None:
-        """Return the status of a new group that is placed in another order than *steps*, if any.
+        """Return the status of the group placed in another order than *steps*, if any.
 
         The unit that was *refused* in that found no room (cluster.md §5).
         """
@@ -212,6 +216,8 @@ class GroupPlacement(Struct, frozen=True):
 
     def _search(self, order: Sequence[Unit], within: Path) -> GroupStatus | None:
         """Return the status of the group if a search finds places for its units."""
+        if keeps_places(self.group, self.more):
+            return None
         if any(is_spread(each.workers) or spreading_of(each) for each in order):
             return None
         trial = self._trial(order, within)
@@ -259,7 +265,7 @@ class GroupPlacement(Struct, frozen=True):
             for each in before:
                 state.take(taken, each, -1)
             status = GroupStatus(state="Unplaceable", message=message)
-            return status, None if replacing else unit
+            return status, unit
         return GroupStatus(state="Placed", assignments=self._ordered(assignments)), None
 
     def _trial(self, steps: Sequence[Unit], within: Path = ()) -> UnitPlacement:

@@ -29,7 +29,7 @@ from nri_policy.cluster.engine.search.placement import (
     make_assignment,
     make_assignments,
 )
-from nri_policy.cluster.engine.search.replacement import replace_failed
+from nri_policy.cluster.engine.search.replacement import host_of_place, replace_failed
 from nri_policy.cluster.engine.search.spread_assignment import (
     count_by_node,
     make_host_assignment,
@@ -222,6 +222,10 @@ class UnitPlacement(Struct, frozen=True):
     ) -> tuple[dict[str, Assignment], dict[str, Assignment]]:
         """Return the assignments of new pods, those of failed nodes' and *more*; and the whole."""
         status = self.group.status
+        if self._lost_whole(unit) and not more:  # a leader goes where its workers can be, too
+            state = self.state.without_nodes(status.unhealthy_nodes)
+            found = replace(self, state=state).assign_in(tree_of(state, unit), unit, Counter())
+            return found, found
         if is_spread(unit.workers):
             trial = replace(self._trial_of(unit), failures={})
 
@@ -248,6 +252,16 @@ class UnitPlacement(Struct, frozen=True):
             limits=self.limits,
             within=find_domain_within(tree, self.within),
         )
+
+    def _lost_whole(self, unit: Unit) -> bool:
+        """Whether all pods of a unit were on failed nodes, and are to be placed."""
+        status = self.group.status
+        lost = {
+            given.pod_set: sum(each.count for each in given.domains)
+            for given in status.assignments
+            if all(host_of_place(given, each) in status.unhealthy_nodes for each in given.domains)
+        }
+        return all(lost.get(each.name) == each.count for each in unit.pod_sets)
 
     def _nodes_within(self, tree: Tree) -> frozenset[str] | None:
         """Return the nodes of the domain for all pods, None without one."""

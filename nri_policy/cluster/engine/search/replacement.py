@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Collection, Mapping, Sequence
+from contextlib import suppress
 from functools import partial
 
 from msgspec import Struct
@@ -74,10 +75,9 @@ def replace_failed(  # noqa: PLR0913 - keywords: what is replaced, and in what
             names = _together(search, lost, places, rest, paths)
             missing = sum(lost.pop(name) for name in names)
             path = paths.get(names[0])
-            now = search(missing).count_together(places, path)
-            if now < missing:
-                lost[names[0]] = missing - now
-            found = dict(search(now).find(places, rest, path))
+            found = search(missing).find_some(places, rest, path)
+            if (later := missing - sum(found.values())) > 0:
+                lost[names[0]] = later
             pod = pod_set.amounts
             trial.take(found, pod)
             added.update(found)
@@ -163,17 +163,30 @@ class _Search(Struct, frozen=True):
         both = [each for each in (found, self.within) if each is not None and each >= 0]
         return min(both, key=lambda each: len(shape.domains.leaves_below(each)), default=None)
 
-    def count_together(self, places: Mapping[int, int], failed: Path | None) -> int:
-        """Return how many go to one domain: of single pods only those that complete a slice."""
+    def find_some(
+        self, places: Mapping[int, int], rest: Mapping[int, int], failed: Path | None
+    ) -> dict[int, int]:
+        """Return where those go that need one domain, of all that are missing.
+
+        Of single pods these are only those that complete a slice. Of whole inner slices all, or, if
+        the domain does not hold them, those that complete the outer one.
+        """
         request = self.pod_set.request or PlacementRequest()
-        if any(self.missing % each.size == 0 for each in request.slices):
-            return self.missing
         broken, lacking = self._broken(request, places, failed)
-        return self.missing if broken is None else min(self.missing, lacking)
+        only = self if broken is None else replace(self, missing=min(self.missing, lacking))
+        if all(self.missing % each.size for each in request.slices):
+            return only.find(places, rest, failed)
+        try:
+            return self.find(places, rest, failed)
+        except Unplaceable as refused:
+            with suppress(Unplaceable):
+                if only.missing < self.missing:
+                    return only.find(places, rest, failed)
+            raise refused from None
 
     def find(
         self, places: Mapping[int, int], rest: Mapping[int, int], failed: Path | None
-    ) -> list[tuple[int, int]]:
+    ) -> dict[int, int]:
         """Return where they go, given where the others are and the path of the failed node.
 
         *places* are those of the same pod set, *rest* what a required request stays with.
@@ -192,7 +205,7 @@ class _Search(Struct, frozen=True):
         trial.close_hosts(self.failed, demand.kind)
         leaves = None if within is None else tree.shape.domains.leaves_below(within)
         counts = trial.count_once(replace(demand, limits=self.limits), leaves)
-        return [*search(trial, counts, demand.kind, wanted, unit)[0]]
+        return dict(search(trial, counts, demand.kind, wanted, unit)[0])
 
     def _broken(
         self, request: PlacementRequest, places: Mapping[int, int], failed: Path | None

@@ -339,3 +339,34 @@ def test_a_lost_leader_follows_the_request_of_its_workers(workers: Object, leade
     assert found["w"] == there["w"]
     (host,) = found["l"]
     assert "required" not in workers or host[0] == "x"
+
+
+def test_workers_and_their_leader_that_lost_one_host_go_where_both_fit() -> None:
+    asked = {"required": HOSTNAME, "leaderGroup": "g"}
+    sets = [pod_set(2, asked, name="w"), pod_set(1, asked, name="l")]
+    hosts = [node("a", BLOCK="x", RACK="r", ready=False)]
+    hosts += [node(f"b{cpu}", BLOCK="x", RACK="r", cpu=cpu) for cpu in (2, 3)]
+    lost = [
+        {
+            "podSet": each["name"],
+            "levels": [HOSTNAME],
+            "domains": [{"values": ["a"], "count": each["count"]}],
+        }
+        for each in sets
+    ]
+    given = group(*sets, status={"assignments": lost, "unhealthyNodes": ["a"]})
+    found = placed(offline.place({"nodes": hosts}, given, USING))
+    assert found == {"w": {"b3": 2}, "l": {"b3": 1}}
+
+
+def test_inner_slices_that_the_broken_ones_domain_does_not_hold_go_elsewhere() -> None:
+    """Two complete the four of a rack; the other four go to another one."""
+    slices = [{"level": "example.com/rack", "size": 4}, PAIRS]
+    given = assigned("xa1", {"slices": slices}, {"xa1": 6, "xa2": 2})
+    hosts = [node("xa1", BLOCK="x", RACK="xa", ready=False, cpu=8)]
+    hosts += [node(name, BLOCK="x", RACK=name[:2], cpu=4) for name in ("xa2", "xb1")]
+    found = placed(offline.place({"nodes": hosts}, given, USING))
+    assert found == {"main": {"xa2": 4, "xb1": 4}}
+    hosts[2]["status"]["allocatable"]["cpu"] = "3"
+    refused = offline.place({"nodes": hosts}, given, USING)
+    assert refused["state"] == "Unplaceable"
