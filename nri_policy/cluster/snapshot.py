@@ -73,21 +73,15 @@ def read_snapshot(value: object) -> ClusterSnapshot:
     for kind, plural in PLURALS.items():
         for number, each in enumerate(getattr(given, plural) or ()):
             devices.add(kind, each, join(plural, number))
+    name, full_name = attrgetter("name"), attrgetter("full_name")
     return ClusterSnapshot(
-        nodes=_read(given.nodes, "nodes", read_node, attrgetter("name")),
-        pods=_read(given.pods, "pods", read_pod, lambda each: f"{each.namespace}/{each.name}"),
-        zones=_read(given.zones, "zones", read_zones, lambda each: each.node),
-        groups=_read(
-            given.groups, "groups", read_group, lambda each: f"{each.namespace}/{each.name}"
-        ),
-        topologies=_read(given.topologies, "topologies", read_topology, lambda each: each.name),
+        nodes=_read(given.nodes, "nodes", read_node, name),
+        pods=_read(given.pods, "pods", read_pod, full_name),
+        zones=_read(given.zones, "zones", read_zones, attrgetter("node")),
+        groups=_read(given.groups, "groups", read_group, full_name),
+        topologies=_read(given.topologies, "topologies", read_topology, name),
         budgets=tuple(each for each in budgets if each is not None),
-        workloads=_read(
-            given.workloads,
-            "workloads",
-            read_workload,
-            lambda each: f"{each.namespace}/{each.name}",
-        ),
+        workloads=_read(given.workloads, "workloads", read_workload, full_name),
         classes=classes,
         devices=devices,
         failures=given.failures or {},

@@ -82,7 +82,7 @@ def explain_command(  # noqa: PLR0913, PLR0917 - click names them; one for each 
             with document_errors():
                 own = group_of(asked, name, PriorityClasses())
             question = objects if name is None else {"name": name, "objects": objects}
-            name = f"{own.namespace}/{own.name}"
+            name = own.full_name
         explanation = service.ask("explain", question, GroupExplanation)
         _print(name or "", explanation, form)
     else:
@@ -98,7 +98,7 @@ def explain_command(  # noqa: PLR0913, PLR0917 - click names them; one for each 
         if form in ("svg", "html"):
             _print_picture(engine, group, explanation, form)
         else:
-            _print(f"{group.namespace}/{group.name}", explanation, form)
+            _print(group.full_name, explanation, form)
     fits = explanation.status.state != "Unplaceable" and not explanation.refused
     context.exit(exit_code(fits=fits, malformed=explanation.malformed))
 
@@ -114,7 +114,7 @@ def _print_picture(
     engine: Engine, group: PlacementGroup, explanation: GroupExplanation, form: str
 ) -> None:
     report = make_tree_report(engine.state, topology_of(engine, group))
-    groups = [(f"{group.namespace}/{group.name}", explanation.status)]
+    groups = [(group.full_name, explanation.status)]
     cluster = cluster_map(report, groups)
     legend = legend_of(pods_of(groups))
     if form == "svg":

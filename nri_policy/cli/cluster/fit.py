@@ -111,7 +111,7 @@ def _draw(pod: Pod, rows: Sequence[NodeFit], *, every: bool) -> Iterator[Table |
     rows = sorted(
         rows, key=lambda row: (not row.fits, 1 if row.score is None else -row.score, row.node)
     )
-    yield Text(f"{pod.namespace}/{pod.name} {_verdict(rows)}", style="bold")
+    yield Text(f"{pod.full_name} {_verdict(rows)}", style="bold")
     shown = rows if every else rows[:_MOST_ROWS]
     if shown:
         yield _table(pod, shown)

@@ -31,7 +31,7 @@ class Frames:
         """Take the state that there is now."""
         engine = self._engine
         groups: list[tuple[str, GroupStatus]] = [
-            (f"{each.namespace}/{each.name}", each.status) for each in engine.state.groups.values()
+            (each.full_name, each.status) for each in engine.state.groups.values()
         ]
         self._largest |= pods_of(groups)
         failed = {node.host for node in engine.state.nodes.values() if not node.ready}

@@ -81,7 +81,7 @@ def place(  # noqa: PLR0913, PLR0917 - click names them; one for each option
 
 def _print_picture(engine: Engine, topology: str, tried: Sequence[TriedGroup], form: str) -> None:
     report = make_tree_report(engine.state, topology)
-    groups = [(_name(each), each.status) for each in tried]
+    groups = [(each.full_name, each.status) for each in tried]
     cluster = cluster_map(report, groups)
     legend = legend_of(pods_of(groups))
     if form == "svg":
@@ -108,14 +108,14 @@ def drawn(tried: Sequence[TriedGroup], *, hosts: bool = False) -> Table:
         table.add_column(name, justify="right" if name == "pods" else "left")
     for each in tried:
         if not each.parts:
-            table.add_row(_name(each), "", each.status.message or "no pods")
+            table.add_row(each.full_name, "", each.status.message or "no pods")
         for part in each.parts:
             if hosts:
                 place = _place(each, part)
                 for host, pods in part.hosts.items():
-                    table.add_row(_name(each), part.pod_set, place, host, str(pods))
+                    table.add_row(each.full_name, part.pod_set, place, host, str(pods))
             else:
-                table.add_row(_name(each), part.pod_set, where(each, part))
+                table.add_row(each.full_name, part.pod_set, where(each, part))
     return table
 
 
@@ -134,7 +134,3 @@ def _place(tried: TriedGroup, part: DomainPods) -> str:
         f"{level.rpartition('/')[2]} {value or '-'}"
         for level, value in zip(tried.levels, part.values, strict=True)
     )
-
-
-def _name(tried: TriedGroup) -> str:
-    return f"{tried.namespace}/{tried.name}"

@@ -70,7 +70,7 @@ def plan(  # noqa: PLR0913, PLR0917 - click names them; one for each option
 
 
 def _draw(found: MovePlan, most: int) -> Iterator[Table | Text]:
-    group = f"{found.namespace}/{found.name}"
+    group = found.full_name
     if found.moves:
         pods = counted(len(found.moves), "pod")
         yield Text(f"Moving {pods} would let {group} start:")
@@ -78,7 +78,7 @@ def _draw(found: MovePlan, most: int) -> Iterator[Table | Text]:
         for head in ("pod", "of", "from", "to"):
             table.add_column(head)
         for each in found.moves:
-            table.add_row(f"{each.namespace}/{each.name}", each.owner, each.source, each.to)
+            table.add_row(each.full_name, each.owner, each.source, each.to)
         yield table
     elif found.status.state == "Placed":
         yield Text(f"{group} fits without any move")

@@ -190,7 +190,7 @@ def _not_counted(given: ClusterFiles, snapshot: ClusterSnapshot) -> Iterator[str
     if lost:
         yield f"note: {counted(lost, 'pod')} on nodes that are not in the files"
     if strays := find_pods_elsewhere(snapshot):
-        stray = some(f"{each.namespace}/{each.name}" for each in strays)
+        stray = some(each.full_name for each in strays)
         yield f"note: pods outside their groups' places count where they run: {stray}"
     lost = sum(each.node not in names for each in snapshot.zones)
     if lost:

@@ -50,10 +50,10 @@ def drawn(rows: list[GroupRow], now: float) -> Iterator[Columns | Text]:
     for row in shown:
         age = format_age(seconds_between(row.created, format_time(now))) if row.created else ""
         numbers = (row.pods, row.running, row.hosts, row.priority)
-        cells = (f"{row.namespace}/{row.name}", row.state, *map(str, numbers), age)
+        cells = (row.full_name, row.state, *map(str, numbers), age)
         table.add_row(*map(Text, cells))
     yield table
     states = Counter(row.state for row in rows)
     title = ", ".join(f"{number} {state}" for state, number in states.items())
     yield Text(title or "no groups", "italic")
-    yield from (Text(f"{row.namespace}/{row.name}: {row.message}") for row in shown if row.message)
+    yield from (Text(f"{row.full_name}: {row.message}") for row in shown if row.message)

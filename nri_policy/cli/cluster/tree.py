@@ -61,9 +61,7 @@ def tree(source: ClusterSource, topology: str | None, zones: bool, every: bool, 
 
 
 def _print_picture(engine: Engine, report: TreeReport, form: str) -> None:
-    groups = [
-        (f"{each.namespace}/{each.name}", each.status) for each in engine.state.groups.values()
-    ]
+    groups = [(each.full_name, each.status) for each in engine.state.groups.values()]
     cluster = cluster_map(report, groups)
     legend = legend_of(pods_of(groups))
     if form == "svg":

@@ -75,7 +75,7 @@ class Engine:
         keeps = keeps_places(group, more)
         if not keeps and self._has_places(group):
             made = self.fork()
-            made.state.take_out([*self.state.usages.out, (group.namespace, group.name)])
+            made.state.take_out([*self.state.usages.out, group.key])
             return made.place(group, failures, more, explain=explain, most=most)
         kept = group if keeps else None
         placed = replace(group, status=status)
@@ -111,7 +111,7 @@ class Engine:
         return limits
 
     def _has_places(self, group: PlacementGroup) -> bool:
-        key = group.namespace, group.name
+        key = group.key
         known = self.state.groups.get(key)
         return (
             known is not None

@@ -274,7 +274,7 @@ class GroupPlacement(Struct, frozen=True):
         A group that keeps places counts with the assignments that it comes with, others with none.
         """
         group, state = self.group, self.state
-        key = (group.namespace, group.name)
+        key = group.key
         known = state.groups.get(key)
         own = [] if key in state.usages.out else state.usages.in_use(key)
         as_given = known is not None and _usage_of(known) == _usage_of(group)

@@ -40,10 +40,10 @@ def find_victims(engine: Engine, group: PlacementGroup) -> list[PlacementGroup] 
 def find_lower_groups(groups: Iterable[PlacementGroup], priority: int) -> list[Key]:
     """Return placed groups of less than *priority*, in the order in which they would leave."""
     placed = [each for each in groups if each.priority < priority and each.status.assignments]
-    placed.sort(key=lambda each: (each.namespace, each.name))
+    placed.sort(key=lambda each: each.key)
     placed.sort(key=lambda each: each.created, reverse=True)
     placed.sort(key=lambda each: each.priority)
-    return [(each.namespace, each.name) for each in placed]
+    return [each.key for each in placed]
 
 
 def find_fewest(order: Sequence[_T], fits: Callable[[Sequence[_T]], bool]) -> list[_T]:

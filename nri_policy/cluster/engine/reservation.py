@@ -139,7 +139,7 @@ class Reservations:
             at: dict[str, dict[Key, PlacementGroup]] = {}
             for each in groups:
                 for node in find_assigned_nodes(each.status, self._engine.state.view):
-                    at.setdefault(node, {})[each.namespace, each.name] = each
+                    at.setdefault(node, {})[each.key] = each
             found = self._emptied[priority] = _Emptied(self._engine.emptied(groups), at, {})
         return found
 
@@ -282,7 +282,7 @@ class Reservations:
         at = self._emptied_for(group).staying
         staying = {key: each for name in only for key, each in at.get(name, {}).items()}
         if own:
-            staying[group.namespace, group.name] = group
+            staying[group.key] = group
         made = self._engine.emptied(staying.values(), only)
         for name in others:
             made.state.occupy(name, self._engine.state.nodes[name].allocatable, 1)

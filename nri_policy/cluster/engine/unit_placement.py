@@ -79,7 +79,7 @@ class UnitPlacement(Struct, frozen=True):
     @property
     def placed(self) -> Counter[str]:
         """The group's running pods, by node."""
-        return self.state.running_of((self.group.namespace, self.group.name))
+        return self.state.running_of(self.group.key)
 
     def limits_beside(self, unit: Unit, taken: Mapping[str, Assignment]) -> Limits:
         """Return the limits of a unit beside what new assignments of the group have *taken*."""

@@ -146,7 +146,7 @@ class Controller:
         """Update a Job."""
         for pod in self.members.set_job(job):
             self.set_pod(pod)
-        group = self.members.group_of_job((job.namespace, job.name))
+        group = self.members.group_of_job(job.key)
         if group is not None:
             self._dirty[group] = None
         self._dirty |= dict.fromkeys(self.groups.owned_by(job.uid))

@@ -248,7 +248,7 @@ class GroupPlacer:
             then.state.take_out(keys)
             self.waiting.reserve(own, find_assigned_nodes(then.place(group), then.state.view), now)
         for key in keys:
-            message = f"preempted by {group.namespace}/{group.name} of priority {group.priority}"
+            message = f"preempted by {group.full_name} of priority {group.priority}"
             seen = self._groups.object(key)
             self.statistics.preemptions += 1
             lost = GroupStatus(message=message, evicted="Preempted")

@@ -145,7 +145,7 @@ class Members:
 
         If it is a group of its own, also those of its JobSet's group: one Job less is missing.
         """
-        key = (job.namespace, job.name)
+        key = job.key
         old = self.remove_job(key)
         pods = {*self._jobs.set(key, job)}
         self._jobs_by_uid[job.uid] = key
@@ -235,7 +235,7 @@ class Members:
 
     def set_pod_group(self, group: PodGroup) -> list[Pod]:
         """Store a PodGroup; return its pods, for another `set_pod`."""
-        return self._sorted(self._pod_groups.set((group.namespace, group.name), group))
+        return self._sorted(self._pod_groups.set(group.key, group))
 
     def remove_pod_group(self, key: Key) -> None:
         """Remove a PodGroup; each pod reports its own removal."""

@@ -20,6 +20,7 @@ from nri_policy.cluster.numa.promises import ZONE_ANNOTATION, LiveZones
 from nri_policy.cluster.numa.report import rows_of
 from nri_policy.cluster.numa.service_spread import ServiceSpread
 from nri_policy.cluster.objects.document import DocumentError
+from nri_policy.cluster.objects.metadata import Namespaced
 from nri_policy.cluster.objects.pod import Pod, read_pod
 from nri_policy.cluster.zones.numa_request import BEST_EFFORT, BURSTABLE, NumaRequest
 from nri_policy.foundation.mismatch import json_problem
@@ -49,11 +50,9 @@ class _MetaVictims(msgspec.Struct):
     NumPDBViolations: int = 0
 
 
-class Binding(msgspec.Struct, frozen=True):
+class Binding(Namespaced, frozen=True):
     """A pod with its future node."""
 
-    namespace: str
-    name: str
     uid: str
     node: str
 
@@ -240,10 +239,10 @@ class Verbs:
 
     def withdraw(self, binding: Binding) -> None:
         """Take back what was promised to a pod that could not be bound."""
-        self._zones.withdraw((binding.namespace, binding.name))
-        self._spread.withdraw(binding.namespace, binding.name)
+        self._zones.withdraw(binding.key)
+        self._spread.withdraw(*binding.key)
         if self._room is not None:
-            self._room.withdraw((binding.namespace, binding.name))
+            self._room.withdraw(binding.key)
 
 
 def read_binding(body: bytes) -> Binding:

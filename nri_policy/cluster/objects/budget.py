@@ -6,17 +6,15 @@ from msgspec import Struct
 
 from nri_policy.cluster.objects.document import convert
 from nri_policy.cluster.objects.label_selector import LabelSelector
-from nri_policy.cluster.objects.metadata import ObjectIdentity
+from nri_policy.cluster.objects.metadata import Namespaced, ObjectIdentity
 from nri_policy.cluster.objects.pod import Pod
 
 KIND = "PodDisruptionBudget"
 
 
-class Budget(Struct, frozen=True):
+class Budget(Namespaced, frozen=True):
     """A budget of the pods that a selector selects."""
 
-    namespace: str
-    name: str
     selector: LabelSelector
     allowed: int  # evictions
 

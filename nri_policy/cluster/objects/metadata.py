@@ -9,6 +9,23 @@ from nri_policy.cluster.objects.document import DocumentError, join
 Key = tuple[str, str]  # namespace and name
 
 
+class Namespaced(Struct, frozen=True):
+    """What is known of an object of a namespace."""
+
+    namespace: str
+    name: str
+
+    @property
+    def key(self) -> Key:
+        """Namespace and name."""
+        return self.namespace, self.name
+
+    @property
+    def full_name(self) -> str:
+        """Namespace and name as people write them."""
+        return f"{self.namespace}/{self.name}"
+
+
 class OwnerReference(Struct, frozen=True, rename="camel", gc=False):
     """The controller that owns an object."""
 

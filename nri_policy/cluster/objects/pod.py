@@ -18,11 +18,11 @@ from functools import lru_cache
 from sys import intern
 
 import msgspec
-from msgspec import Struct
+from msgspec import Struct, field
 
 from nri_policy.cluster.objects.document import Amounts, Wire, convert, join, parse_amounts
 from nri_policy.cluster.objects.matching import NodeAffinity, Toleration, check_affinity
-from nri_policy.cluster.objects.metadata import Key, ObjectMeta, OwnerReference
+from nri_policy.cluster.objects.metadata import Namespaced, ObjectMeta, OwnerReference
 from nri_policy.cluster.objects.scheduler_constraints import (
     NONE,
     ConstrainedSpec,
@@ -78,16 +78,14 @@ class PodSpec(Struct, frozen=True, gc=False):
         return _add(total, self.overhead)
 
 
-class Pod(Struct, frozen=True, gc=False):
+class Pod(Namespaced, frozen=True, gc=False):
     """A pod; *node* is empty until it is bound."""
 
-    namespace: str
-    name: str
     spec: PodSpec
     node: str = ""
     phase: str = "Pending"
-    labels: dict[str, str] = {}
-    annotations: dict[str, str] = {}
+    labels: dict[str, str] = field(default_factory=dict)
+    annotations: dict[str, str] = field(default_factory=dict)
     owners: tuple[OwnerReference, ...] = ()
     gates: tuple[str, ...] = ()
     deleted: bool = False  # has a deletion timestamp
@@ -100,11 +98,6 @@ class Pod(Struct, frozen=True, gc=False):
     claims: tuple[PodClaim, ...] = ()
     pod_group: str = ""  # the PodGroup of Kubernetes that it names
     unschedulable: str = ""  # why kube-scheduler finds no node, nor one where it preempts others
-
-    @property
-    def key(self) -> Key:
-        """Its namespace and name."""
-        return self.namespace, self.name
 
     @property
     def finished(self) -> bool:

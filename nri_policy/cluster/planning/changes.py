@@ -247,7 +247,7 @@ class _Leaving:
             return []
         order: list[Key | Pod] = [*self._in_the_way(groups, pods), *groups]
         gone = find_fewest(order, self._fits_without)
-        pods_gone = sorted(f"{each.namespace}/{each.name}" for each in _pods_of(gone))
+        pods_gone = sorted(each.full_name for each in _pods_of(gone))
         groups_gone = sorted("/".join(each) for each in _groups_of(gone))
         return [SuggestedChange(leaving=groups_gone, leaving_pods=pods_gone)] if gone else []
 

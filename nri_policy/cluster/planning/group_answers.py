@@ -46,7 +46,7 @@ def try_groups(
         status = trial.count_by_zones(group, trial.place(group, failures))
         notes = [*notes_of(engine.state, group), *notes_of_zones(engine.state, group, status)]
         if status.state == "Placed" and status.message:
-            notes.append(f"{group.namespace}/{group.name}: {status.message}")
+            notes.append(f"{group.full_name}: {status.message}")
         if status.state != "Placed":
             notes += [*_left_out(engine.state, group, live=live), *_preempts(engine.state, group)]
         malformed = is_malformed(engine, group)
@@ -73,7 +73,7 @@ def explain_group(
         found = replace(found, status=trial.count_by_zones(group, found.status))
     refusals = engine.state.limits.check(group)  # empty for a group without places
     notes = [*notes_of(engine.state, group), *notes_of_zones(engine.state, group, found.status)]
-    notes += [f"{group.namespace}/{group.name}, {text}" for text in refusals.texts]
+    notes += [f"{group.full_name}, {text}" for text in refusals.texts]
     notes += _left_out(engine.state, group, live=live)
     malformed = is_malformed(engine, group)
     return replace(found, refused=refusals.pods, notes=notes, malformed=malformed)
@@ -84,7 +84,7 @@ def notes_of_devices(
 ) -> Iterator[str]:
     """Yield what devices the pods of a group claim, and which nodes have them."""
     for each in group.pod_sets:
-        name = f"{group.namespace}/{group.name}, pod set {each.name}"
+        name = f"{group.full_name}, pod set {each.name}"
         for text in devices.describe(group.namespace, each.template.claims, nodes):
             yield f"{name}, {text}"
 
@@ -93,7 +93,7 @@ def notes_of_zones(
     state: ClusterState, group: PlacementGroup, status: GroupStatus
 ) -> Iterator[str]:
     """Yield what zones that are too small mean for a group that has no places, and what helps."""
-    name = f"{group.namespace}/{group.name}"
+    name = group.full_name
     if status.conditions:
         yield f"{name}: {_HINT}"
     elif not status.assignments:
@@ -114,7 +114,7 @@ def _preempts(state: ClusterState, group: PlacementGroup) -> Iterator[str]:
     others = state.groups.values() if state.settings.groups.preemption else ()
     if any(each.priority < group.priority and each.status.assignments for each in others):
         yield (
-            f"{group.namespace}/{group.name}: preemption is not tried here:"
+            f"{group.full_name}: preemption is not tried here:"
             ' "cluster explain" names the groups that would have to leave'
         )
 
@@ -127,12 +127,12 @@ def notes_of(state: ClusterState, group: PlacementGroup) -> Iterator[str]:
     """
     if group.unknown_class:
         yield (
-            f"{group.namespace}/{group.name}: its PriorityClass {quoted(group.unknown_class)} is"
+            f"{group.full_name}: its PriorityClass {quoted(group.unknown_class)} is"
             " not known, so priority 0 counts"
         )
     nodes = state.nodes.values()
     for each in resolve_requests(group):
-        name = f"{group.namespace}/{group.name}, pod set {each.name}"
+        name = f"{group.full_name}, pod set {each.name}"
         template = each.template
         judged = [*template.constraints, *template.own.names(state.levels)]
         if each.count and judged:

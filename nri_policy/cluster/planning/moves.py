@@ -22,7 +22,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from functools import cached_property
 from itertools import chain, combinations
 
-from msgspec import Struct, field
+from msgspec import field
 from msgspec.structs import replace
 
 from nri_policy.cluster.engine.engine import Engine
@@ -34,6 +34,7 @@ from nri_policy.cluster.numa.promises import LiveZones
 from nri_policy.cluster.numa.report import live_zones
 from nri_policy.cluster.objects.budget import Budget
 from nri_policy.cluster.objects.document import DocumentError, with_place
+from nri_policy.cluster.objects.metadata import Key, Namespaced
 from nri_policy.cluster.objects.pod import Pod, Template
 from nri_policy.cluster.planning.explanation import is_malformed
 from nri_policy.cluster.planning.group_answers import notes_of, notes_of_zones
@@ -54,26 +55,22 @@ _TRIES = 100  # attempts to leave a pod out of the plan
 _NODES_TRIED = 50  # nodes tried for a pod's zone
 
 
-class Move(Struct, frozen=True):
+class Move(Namespaced, frozen=True):
     """A pod that would go from one node to another."""
 
-    namespace: str
-    name: str
     owner: str  # kind and name of the controller that would make it again
     source: str = field(name="from")
     to: str  # a node that would have room for it then
 
 
-class MovePlan(Struct, frozen=True, rename="camel"):
+class MovePlan(Namespaced, frozen=True, rename="camel"):
     """What would come of a group after moves: none where it fits, or where none are enough."""
 
-    namespace: str
-    name: str
     status: GroupStatus  # of the group, after the moves
     moves: list[Move]
     movable: int  # pods that could move
     staying: dict[str, int]  # number of movable pods that must stay, by reason
-    notes: list[str] = []  # what people should know of the group
+    notes: list[str] = field(default_factory=list)  # what people should know of the group
     malformed: bool = False  # invalid request, whatever the cluster has
 
 
@@ -85,7 +82,7 @@ def plan_moves(
     *engine* knows what is in *snapshot*. Nothing changes. Raises DocumentError.
     """
     if group.status.assignments:
-        raise DocumentError("", f"{group.namespace}/{group.name} has its places")
+        raise DocumentError("", f"{group.full_name} has its places")
     movable, staying = find_movable_pods(engine.state, snapshot)
     search = _Search(engine, group, snapshot, most)
     status, moves = search.find(movable, snapshot.budgets)
@@ -296,12 +293,12 @@ class _Search:
                     seen.add(chosen)
                     yield [pod for node, count in chosen for pod in on_node[node][:count]]
 
-    def _order(self, pod: Pod) -> tuple[float, str, str]:
+    def _order(self, pod: Pod) -> tuple[float, Key]:
         """Return by what pods are ordered: first those that free most of what the group needs."""
         freed = with_place(pod.spec.effective())
         asked = self._asked
         share = sum(amount / asked[name] for name, amount in freed.items() if asked[name])
-        return -share, pod.namespace, pod.name
+        return -share, pod.key
 
     def _gains(self, on_node: Mapping[str, Sequence[Pod]]) -> dict[str, list[int]]:
         """Return how many more of the group's pods fit on a node without 0, 1, 2, … of its own."""

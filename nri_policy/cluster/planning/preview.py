@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Mapping, Sequence
 
-from msgspec import Struct
+from msgspec import Struct, field
 from msgspec.structs import replace
 
 from nri_policy.cluster.engine.state.cluster_state import ClusterState
 from nri_policy.cluster.engine.state.tree import Tree
 from nri_policy.cluster.objects.document import DocumentError
-from nri_policy.cluster.objects.metadata import Key
+from nri_policy.cluster.objects.metadata import Key, Namespaced
 from nri_policy.cluster.objects.node import HOSTNAME
 from nri_policy.cluster.requests.group import GroupStatus, PlacementGroup
 from nri_policy.foundation.wording import did_you_mean, quoted, some
@@ -27,15 +27,13 @@ class DomainPods(Struct, frozen=True, rename="camel"):
     hosts: dict[str, int]  # pods on each of these
 
 
-class TriedGroup(Struct, frozen=True, rename="camel"):
+class TriedGroup(Namespaced, frozen=True, rename="camel"):
     """What came of a group."""
 
-    namespace: str
-    name: str
     status: GroupStatus
     levels: list[str]  # of the values of its parts
     parts: list[DomainPods]
-    notes: list[str] = []  # what people should know of it
+    notes: list[str] = field(default_factory=list)  # what people should know of it
     malformed: bool = False  # whether the request is invalid on any cluster of these levels
 
 
@@ -59,7 +57,7 @@ def pick_group(groups: Sequence[PlacementGroup], name: str | None, where: str) -
         named = {each.key: each for each in groups}
         return find_group(named, name, where)
     if len(groups) != 1:
-        known = some(f"{each.namespace}/{each.name}" for each in groups)
+        known = some(each.full_name for each in groups)
         raise DocumentError("", f"{len(groups)} groups in {where}: name one of {known}")
     return groups[0]
 

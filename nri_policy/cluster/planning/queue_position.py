@@ -35,11 +35,7 @@ def find_position(state: ClusterState, group: PlacementGroup) -> QueuePosition:
         pods=pods_of(group),
         reserved=reserved,
         fitting=count_fitting(state, group, reserved) if reserved else 0,
-        set_aside={
-            f"{each.namespace}/{each.name}": each.status.reserved
-            for each in ahead
-            if each.status.reserved
-        },
+        set_aside={each.full_name: each.status.reserved for each in ahead if each.status.reserved},
     )
 
 

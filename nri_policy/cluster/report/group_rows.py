@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable
 
-from msgspec import Struct
-
+from nri_policy.cluster.objects.metadata import Namespaced
 from nri_policy.cluster.objects.pod import Pod
 from nri_policy.cluster.requests.group import GROUP_LABEL, PlacementGroup, State
 
@@ -20,11 +19,9 @@ _ORDER: dict[State, int] = {
 }
 
 
-class GroupRow(Struct, frozen=True, rename="camel"):
+class GroupRow(Namespaced, frozen=True, rename="camel"):
     """A placement group."""
 
-    namespace: str
-    name: str
     state: State
     pods: int
     running: int
@@ -63,7 +60,6 @@ def make_group_rows(groups: Iterable[PlacementGroup], pods: Iterable[Pod]) -> li
             _ORDER[each.state],
             -each.priority,
             each.created,
-            each.namespace,
-            each.name,
+            each.key,
         ),
     )

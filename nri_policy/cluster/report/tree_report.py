@@ -133,7 +133,7 @@ def _groups(state: ClusterState, tree: Tree) -> dict[int, set[str]]:
             for each in assignment.domains:
                 leaf = tree.shape.find(assignment.levels[:width], each.values[:width])
                 if leaf is not None:
-                    found.setdefault(leaf, set()).add(f"{group.namespace}/{group.name}")
+                    found.setdefault(leaf, set()).add(group.full_name)
     return found
 
 

@@ -18,7 +18,7 @@ from nri_policy.cluster.objects.assignment import (
     store,
 )
 from nri_policy.cluster.objects.document import Amounts, DocumentError, convert, join
-from nri_policy.cluster.objects.metadata import Key, ObjectMeta
+from nri_policy.cluster.objects.metadata import Namespaced, ObjectMeta
 from nri_policy.cluster.objects.node import HOSTNAME
 from nri_policy.cluster.objects.pod import Pod, PodSpec, Template, read_template
 from nri_policy.cluster.requests.topology_spreading import TopologySpreading
@@ -132,11 +132,9 @@ class GroupStatus(Struct, frozen=True, rename="camel"):
     conditions: list[Condition] = []
 
 
-class PlacementGroup(Struct, frozen=True):
+class PlacementGroup(Namespaced, frozen=True):
     """A group; its name is unique in its namespace."""
 
-    namespace: str
-    name: str
     pod_sets: tuple[PodSet, ...]
     priority: int = 0
     status: GroupStatus = GroupStatus()
@@ -145,11 +143,6 @@ class PlacementGroup(Struct, frozen=True):
     unknown_class: str = ""  # a PriorityClass of its pods without a known value
     together: Together | None = None  # else by its templates: `together_of`
     made: bool = False  # by the service, from gated pods; else by a user
-
-    @property
-    def key(self) -> Key:
-        """Its namespace and name."""
-        return self.namespace, self.name
 
 
 class _PodSet(Struct, forbid_unknown_fields=True):

@@ -14,8 +14,7 @@ from datetime import UTC, datetime
 from http.client import CONFLICT, NOT_FOUND
 from typing import Any
 
-from msgspec import Struct
-
+from nri_policy.cluster.objects.metadata import Namespaced
 from nri_policy.foundation.clock import SYSTEM_CLOCK, Clock
 from nri_policy.kube.client import LEASES, Client
 from nri_policy.kube.errors import APIError
@@ -29,11 +28,9 @@ RETRY = 2.0
 Object = dict[str, Any]
 
 
-class LeaseName(Struct, frozen=True):
+class LeaseName(Namespaced, frozen=True):
     """The Lease that replicas compete for, and our identity."""
 
-    namespace: str
-    name: str
     identity: str
 
 
@@ -96,7 +93,7 @@ class Lease:
             await self._write(found, self._spec(found.get("spec") or {}))
         self._until = began + LEADS
         if not led:
-            log.info("leading", extra={"lease": f"{self._name.namespace}/{self._name.name}"})
+            log.info("leading", extra={"lease": self._name.full_name})
 
     async def release(self) -> None:
         """Let the Lease go at once, if we have it: another replica need not wait for its end."""

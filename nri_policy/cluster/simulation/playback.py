@@ -318,7 +318,7 @@ class Simulation:
 
     def _key(self, name: str) -> Key:
         group = find_group(self._groups, name)
-        return group.namespace, group.name
+        return group.key
 
     def _set_ready(self, name: str, *, ready: bool) -> None:
         node = self._engine.state.nodes.get(name)

@@ -20,7 +20,7 @@ from nri_policy.cluster.objects.assignment import (
 )
 from nri_policy.cluster.objects.document import DocumentError, convert, join
 from nri_policy.cluster.objects.matching import Toleration
-from nri_policy.cluster.objects.metadata import Key, ObjectIdentity, StatusCondition
+from nri_policy.cluster.objects.metadata import Key, Namespaced, ObjectIdentity, StatusCondition
 from nri_policy.cluster.objects.pod import Pod, Template, read_template
 from nri_policy.cluster.requests.group import GROUP_LABEL, GroupStatus, PlacementGroup, PodSet
 
@@ -54,11 +54,9 @@ class CheckState(Struct, frozen=True):
     waits: bool = False  # it says when Kueue is to try again
 
 
-class KueueWorkload(Struct, frozen=True):
+class KueueWorkload(Namespaced, frozen=True):
     """A Workload of Kueue."""
 
-    namespace: str
-    name: str
     revision: str
     pod_sets: tuple[AdmittedPodSet, ...]
     reserved: bool = False
@@ -69,11 +67,6 @@ class KueueWorkload(Struct, frozen=True):
     created: str = ""
     checks: tuple[CheckState, ...] = ()
     stored_checks: tuple[Object, ...] = ()  # as the object has them
-
-    @property
-    def key(self) -> Key:
-        """Its namespace and name."""
-        return self.namespace, self.name
 
 
 class AdmissionCheck(Struct, frozen=True):

@@ -31,6 +31,7 @@ from nri_policy.cluster.objects.assignment import MAX_COUNT
 from nri_policy.cluster.objects.document import DocumentError, convert, join
 from nri_policy.cluster.objects.metadata import (
     Key,
+    Namespaced,
     ObjectIdentity,
     ObjectMeta,
     OwnerReference,
@@ -76,11 +77,9 @@ _DIGITS = 10  # of the hash that keeps changed names apart
 POD_GROUP_API = ("scheduling.k8s.io", "v1alpha2")  # Kubernetes 1.36; v1alpha1 has no such object
 
 
-class Job(Struct, frozen=True, gc=False):
+class Job(Namespaced, frozen=True, gc=False):
     """A Job, as far as its pods make a group."""
 
-    namespace: str
-    name: str
     pods: int  # at once: the smaller of `parallelism` and `completions`
     completions: int | None = None
     succeeded: int = 0  # pods so far, deleted ones included
@@ -90,11 +89,9 @@ class Job(Struct, frozen=True, gc=False):
     exclusive: bool = False  # a group with its own domain, apart from the JobSet's group
 
 
-class PodGroup(Struct, frozen=True, gc=False):
+class PodGroup(Namespaced, frozen=True, gc=False):
     """A PodGroup of Kubernetes."""
 
-    namespace: str
-    name: str
     least: int | None = None  # size of its gang; None: kube-scheduler binds each pod alone
     uid: str = ""
 

@@ -106,7 +106,7 @@ def _read_pod_groups(documents: Iterable[tuple[Object, str]]) -> dict[Key, PodGr
         for value, place in documents
         if value.get("kind") == POD_GROUP_KIND and not mistyped_workload(value)
     ]
-    return {(each.namespace, each.name): each for each in given}
+    return {each.key: each for each in given}
 
 
 def _group_name(pod: Pod, given: Mapping[str, str], pod_group: PodGroup | None) -> str | None:

@@ -60,13 +60,13 @@ def find_crowded_domains(
     selector = selector_of(spreading, unit.workers.template.labels)
     if selector is None:
         return []
-    own = (group.namespace, group.name)
+    own = group.key
     alike = [
         each
         for each in groups
         if each.status.assignments
         and each.namespace == group.namespace
-        and (each.namespace, each.name) != own
+        and each.key != own
         and any(selector.selects(one.template.labels) for one in each.pod_sets)
     ]
     found = []

@@ -31,10 +31,10 @@ def find_taken_domains(
     found: dict[Path, str] = {}
     for each in groups:
         other = exclusive_of(each.pod_sets) if each.status.assignments else None
-        if other is None or (each.namespace, each.name) == (own.namespace, own.name):
+        if other is None or each.key == own.key:
             continue
         at = min(level, levels.index(other)) if other in levels else level
         for assignment in each.status.assignments:
             for path in domains_of(assignment, tuple(levels[: at + 1]), view):
-                found.setdefault(path, f"{each.namespace}/{each.name}")
+                found.setdefault(path, each.full_name)
     return found

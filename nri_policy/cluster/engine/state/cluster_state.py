@@ -93,13 +93,13 @@ class ClusterState:
 
     def set_member(self, pod: Pod, group: str | None) -> None:
         """Take in that a pod came or changed, of a group in its namespace or of none."""
-        self.remove_pod(pod.namespace, pod.name)
+        self.remove_pod(*pod.key)
         if not pod.node:
             return
         if group is not None:
             key = (pod.namespace, group)
             self._change_member(key, pod, 1)
-            self._group_of[pod.namespace, pod.name] = key
+            self._group_of[pod.key] = key
             if not pod.finished:
                 self.ledger.run(pod.node, 1)
         elif not pod.finished:
@@ -165,7 +165,7 @@ class ClusterState:
 
     def set_group(self, group: PlacementGroup) -> None:
         """Take in that a group came or changed; its assignments are in use."""
-        key = (group.namespace, group.name)
+        key = group.key
         members = self.usages.members.get(key, {})
         before = self.usages.count(self.groups.get(key), members)
         after = self.usages.count(group, members)
@@ -256,7 +256,7 @@ class ClusterState:
         """
         usages, ledger = GroupUsages(self.view), self.ledger.without_usage(only, lasting=True)
         for each in staying:
-            key = each.namespace, each.name
+            key = each.key
             usages.groups[key] = each
             ledger.assume(usages.in_use(key), 1)
         return self._copy(usages, ledger, self.limits.emptied(usages, self._pods, only))

@@ -84,7 +84,7 @@ class GroupUsages:
             yield from self.in_use(key)
 
     def _of_assignments(self, group: PlacementGroup, members: Mapping[str, Pod]) -> list[Usage]:
-        key = (group.namespace, group.name)
+        key = group.key
         pod_sets, kinds = self._kinds_of.get(key, (None, {}))
         if pod_sets is not group.pod_sets:
             kinds = {each.name: self.kind(each.amounts) for each in group.pod_sets}
