@@ -186,7 +186,7 @@ class Verbs:
         given = _decode_object(body)
         if not given.get("nodenametometavictims") and given.get("nodenametovictims"):
             raise BadRequestError(_CACHE_CAPABLE.format("NodeNameToMetaVictims"))
-        pod = _read_pod(given.get("pod"))
+        pod = _read_pod(given.get("pod"), "Pod")
         try:
             victims = given.get("nodenametometavictims") or {}
             proposed = msgspec.convert(victims, dict[str, _MetaVictims])
@@ -220,10 +220,7 @@ class Verbs:
 
         What other pods use of whole nodes is not known here.
         """
-        try:
-            pod = read_pod(read_json(body), "")
-        except DocumentError as error:
-            raise BadRequestError(str(error)) from error
+        pod = _read_pod(read_json(body), "")
         self._zones.expire()
         return msgspec.json.encode(rows_of(self._zones, pod, {}))
 
@@ -282,12 +279,12 @@ def _arguments(body: bytes) -> tuple[Pod, list[str]]:
         names = msgspec.convert(given.get("nodenames") or [], list[str])
     except msgspec.ValidationError:
         raise BadRequestError("NodeNames: it is not a list of names") from None
-    return _read_pod(given.get("pod")), names
+    return _read_pod(given.get("pod"), "Pod"), names
 
 
-def _read_pod(given: object) -> Pod:
+def _read_pod(given: object, path: str) -> Pod:
     try:
-        return read_pod(given, "Pod")
+        return read_pod(given, path)
     except DocumentError as error:
         raise BadRequestError(str(error)) from error
 

@@ -65,6 +65,12 @@ class ObjectMeta(ObjectIdentity, rename="camel", gc=False):
     owner_references: list[OwnerReference] | None = None
 
 
+class Identified(Struct):
+    """An object of any kind, of which only the identity is read."""
+
+    metadata: ObjectIdentity
+
+
 class StatusCondition(Struct, gc=False):
     """One of the `conditions` in the `status` of an object."""
 

@@ -16,9 +16,9 @@ from nri_policy.foundation.wording import quoted
 
 def answer_place(engine: Engine, body: bytes) -> bytes:
     """Return where each of the groups in a list of objects would go, one after another."""
-    groups = _groups(read_json(body))
+    given = read_json(body)
     try:
-        return msgspec.json.encode(try_groups(engine.fork(), groups, live=True))
+        return msgspec.json.encode(try_groups(engine.fork(), _groups(given), live=True))
     except DocumentError as error:
         raise BadRequestError(str(error)) from error
 
@@ -46,7 +46,4 @@ def answer_explain(engine: Engine, body: bytes) -> bytes:
 def _groups(given: object) -> list[PlacementGroup]:
     if not isinstance(given, list):
         raise BadRequestError(f"{quoted(given)} is not a list of objects")
-    try:
-        return read_groups(given)
-    except DocumentError as error:
-        raise BadRequestError(str(error)) from error
+    return read_groups(given)

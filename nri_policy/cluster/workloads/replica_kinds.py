@@ -18,7 +18,7 @@ from typing import Any
 from msgspec import Struct
 
 from nri_policy.cluster.objects.document import DocumentError, convert, join
-from nri_policy.cluster.objects.metadata import ObjectIdentity
+from nri_policy.cluster.objects.metadata import Identified
 from nri_policy.cluster.objects.pod import Pod
 from nri_policy.foundation.wording import quoted
 
@@ -30,10 +30,6 @@ class _Part(Struct, frozen=True):
     many: bool = True
     counts: tuple[str, ...] = ("replicas",)  # the fields to multiply; a missing one is 1
     name: str = ""  # of the only one; else the field that names it, or its key in a map
-
-
-class _Named(Struct):
-    metadata: ObjectIdentity
 
 
 def _by_type(field: str) -> tuple[_Part, ...]:
@@ -97,7 +93,7 @@ class ReplicaOwner(Struct, frozen=True):
 
 def read_owner(value: Mapping[str, Any], kind: str, path: str) -> ReplicaOwner:
     """Return the owner in an object of a followed *kind*; raises DocumentError."""
-    namespace, name = convert(value, _Named, path).metadata.key(path, f"a {kind}")
+    namespace, name = convert(value, Identified, path).metadata.key(path, f"a {kind}")
     every = replicas_of({**value, "kind": kind}, path)
     pods = {each.name: each.count for each in every if (kind, each.name) != _NOT_IN_GROUP}
     return ReplicaOwner(kind, namespace, name, pods)

@@ -28,7 +28,7 @@ from msgspec.structs import replace
 
 from nri_policy.cluster.objects.device_claims import CLAIM, TEMPLATE, DeviceClaims
 from nri_policy.cluster.objects.document import DocumentError, convert, join
-from nri_policy.cluster.objects.metadata import Key, ObjectIdentity
+from nri_policy.cluster.objects.metadata import Identified, Key, ObjectIdentity
 from nri_policy.cluster.objects.priority import PRIORITY_CLASS, PriorityClasses
 from nri_policy.cluster.requests import group as placement
 from nri_policy.cluster.requests.annotations import check_owner
@@ -261,15 +261,11 @@ def _workload(value: object, path: str, count: Callable[[TemplatedSpec], int]) -
     return make_group(given.metadata, [pod_set], path)
 
 
-class _Named(Struct):
-    metadata: ObjectIdentity
-
-
 def _replicas(value: Object, path: str) -> PlacementGroup:
     """Return the group of an object that has a pod set for each of several templates."""
     found = replicas_of(value, path)
     pod_sets = [make_pod_set(each.name, each.count, each.template, each.path) for each in found]
-    return make_group(convert(value, _Named, path).metadata, pod_sets, path)
+    return make_group(convert(value, Identified, path).metadata, pod_sets, path)
 
 
 def _placement_group(value: Object, path: str) -> PlacementGroup:
