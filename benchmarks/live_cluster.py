@@ -26,8 +26,8 @@ from statistics import median
 from tempfile import TemporaryDirectory
 from typing import Any
 
-from nri_policy.cluster.service.watch import PODS, ZONES
-from nri_policy.kube.client import NODES, Client, decode
+from nri_policy.cluster.service.kinds import ZONES
+from nri_policy.kube.client import NODES, PODS, Client, decode
 from nri_policy.kube.connection import access
 from tests.cluster.control_plane import ADMIN, ControlPlane
 from tests.cluster.installation import CONFIGS

@@ -32,8 +32,8 @@ from nri_policy.cluster.numa.promises import LiveZones
 from nri_policy.cluster.objects.node import HOSTNAME
 from nri_policy.cluster.objects.pod import read_pod
 from nri_policy.cluster.requests.group import API_VERSION, KIND, read_group
+from nri_policy.cluster.service.kinds import OF_GROUPS
 from nri_policy.cluster.service.service import Service
-from nri_policy.cluster.service.sources import OF_GROUPS
 from nri_policy.cluster.view import Cluster
 from nri_policy.cluster.workloads.membership import read_job
 from nri_policy.foundation.clock import SYSTEM_CLOCK

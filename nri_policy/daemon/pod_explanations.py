@@ -33,9 +33,8 @@ from nri_policy.engine.grant import Decision
 from nri_policy.foundation.backoff import backoff
 from nri_policy.foundation.clock import SYSTEM_CLOCK, Clock
 from nri_policy.foundation.wording import printable
-from nri_policy.kube.client import Client
+from nri_policy.kube.client import PODS, Client
 from nri_policy.kube.errors import APIError
-from nri_policy.kube.pod_reader import PODS
 from nri_policy.kube.why import WHY
 from nri_policy.node import Node, NodeView, Outcome
 from nri_policy.report import (

@@ -55,6 +55,7 @@ class ObjectKind(Struct, frozen=True, kw_only=True):
 
 
 NODES = ObjectKind(plural="nodes")
+PODS = ObjectKind(plural="pods")
 LEASES = ObjectKind(group="coordination.k8s.io", plural="leases")
 
 

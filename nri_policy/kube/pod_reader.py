@@ -7,9 +7,8 @@ from __future__ import annotations
 
 import asyncio
 
-from nri_policy.kube.client import Client, Object, ObjectKind
+from nri_policy.kube.client import PODS, Client, Object
 
-PODS = ObjectKind(plural="pods")
 MAX_REQUESTS = 8  # concurrent requests
 _MIRROR = "kubernetes.io/config.mirror"  # annotation of a static pod's object: its sandbox's uid
 

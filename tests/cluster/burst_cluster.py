@@ -16,8 +16,8 @@ from typing import Any, Literal, get_args
 from msgspec.structs import replace
 
 from nri_policy.cluster.numa.promises import ZONE_ANNOTATION
-from nri_policy.cluster.service.watch import PODS, ZONES
-from nri_policy.kube.client import Client, Page, decode
+from nri_policy.cluster.service.kinds import ZONES
+from nri_policy.kube.client import PODS, Client, Page, decode
 from nri_policy.kube.connection import access
 from nri_policy.kube.errors import APIError
 from nri_policy.kube.list_watch import list_and_watch

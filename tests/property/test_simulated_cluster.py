@@ -13,8 +13,8 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 
 from nri_policy.cluster.objects.settings import ClusterSettings, read_settings
+from nri_policy.cluster.service.kinds import OF_GROUPS
 from nri_policy.cluster.service.service import Service
-from nri_policy.cluster.service.sources import OF_GROUPS
 from nri_policy.foundation.clock import Clock
 from nri_policy.kube.client import Client
 from nri_policy.kube.connection import access

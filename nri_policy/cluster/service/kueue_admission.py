@@ -1,4 +1,4 @@
-"""Kueue's objects: which are followed, and writing what the check `numa-fit` answers."""
+"""Writing to Kueue's objects what the admission check `numa-fit` answers."""
 
 from __future__ import annotations
 
@@ -9,70 +9,17 @@ from contextlib import suppress
 from http.client import CONFLICT, NOT_FOUND
 from typing import NoReturn
 
-from msgspec import Raw
-
-from nri_policy.cluster.groups.controller import Controller
 from nri_policy.cluster.groups.record import NO_FAILURE, BackOff
 from nri_policy.cluster.numa.admission import NumaAdmission, WriteActive, WriteCheck
 from nri_policy.cluster.objects.metadata import Key
-from nri_policy.cluster.service.watch import WatchedKind
-from nri_policy.cluster.workloads.kueue import API, group_of, read_check, read_flavor, read_workload
+from nri_policy.cluster.service.kinds import CHECKS, WORKLOADS
 from nri_policy.foundation.clock import Clock
-from nri_policy.kube.client import Client, ObjectKind
+from nri_policy.kube.client import Client
 from nri_policy.kube.errors import APIError
 
 log = logging.getLogger(__name__)
 
-WORKLOADS, CHECKS, FLAVORS = (
-    ObjectKind(group=API[0], version=API[1], plural=plural)
-    for plural in ("workloads", "admissionchecks", "resourceflavors")
-)
-OF_KUEUE = (WORKLOADS, CHECKS, FLAVORS)
 IDLE = 1.0  # seconds after which it looks again without news: whether we lead
-
-
-def list_kueue_sources(
-    admission: NumaAdmission, controller: Controller | None
-) -> list[WatchedKind]:
-    """Return what is followed of Kueue; its topology assignments count as groups, if there are any.
-
-    Where Kueue is not installed, there is nothing.
-    """
-
-    def take_workload(item: Raw) -> None:
-        workload = read_workload(item, "")
-        admission.set_workload(workload)
-        if controller is not None:
-            controller.set_assigned(group_of(workload))
-
-    def remove_workload(key: Key) -> None:
-        admission.remove_workload(key)
-        if controller is not None:
-            controller.remove_assigned(key)
-
-    return [
-        WatchedKind(
-            kind=WORKLOADS,
-            take=take_workload,
-            remove=remove_workload,
-            known=admission.workloads.keys,
-            optional=True,
-        ),
-        WatchedKind(
-            kind=CHECKS,
-            take=lambda item: admission.set_check(read_check(item, "")),
-            remove=lambda key: admission.remove_check(key[1]),
-            known=lambda: [("", name) for name in admission.checks],
-            optional=True,
-        ),
-        WatchedKind(
-            kind=FLAVORS,
-            take=lambda item: admission.set_flavor(read_flavor(item, "")),
-            remove=lambda key: admission.remove_flavor(key[1]),
-            known=lambda: [("", name) for name in admission.flavors],
-            optional=True,
-        ),
-    ]
 
 
 class AdmissionWriter:

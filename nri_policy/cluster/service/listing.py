@@ -5,25 +5,26 @@ from __future__ import annotations
 from http.client import FORBIDDEN, NOT_FOUND
 
 from nri_policy.cluster.cluster_files import ClusterFiles
-from nri_policy.cluster.objects.device_claims import PLURALS
-from nri_policy.cluster.service.kueue_admission import WORKLOADS
-from nri_policy.cluster.service.watch import PODS, ZONES
-from nri_policy.kube.client import NODES, Client, ObjectKind
+from nri_policy.cluster.service.kinds import (
+    BUDGETS,
+    CLASSES,
+    DEVICES,
+    GROUPS,
+    OLD_TOPOLOGIES,
+    PLACEMENT,
+    PLACEMENTS,
+    TOPOLOGIES,
+    WORKLOADS,
+    ZONES,
+)
+from nri_policy.kube.client import NODES, PODS, Client
 from nri_policy.kube.errors import APIError
 
-GROUPS = ObjectKind(group="placement.nri", version="v1alpha1", plural="placementgroups")
-SETTINGS = ObjectKind(group="config.nri", version="v1alpha1", plural="clusterplacements")
-SETTINGS_NAME = "default"
-BUDGETS = ObjectKind(group="policy", version="v1", plural="poddisruptionbudgets")
-CLASSES = ObjectKind(group="scheduling.k8s.io", version="v1", plural="priorityclasses")
-DEVICES = [
-    ObjectKind(group="resource.k8s.io", version="v1", plural=plural) for plural in PLURALS.values()
+_OF_GROUPS = [
+    ("groups", [GROUPS]),
+    ("topologies", [TOPOLOGIES, OLD_TOPOLOGIES]),
+    ("workloads", [WORKLOADS]),
 ]
-_TOPOLOGIES = [
-    ObjectKind(group="kueue.x-k8s.io", version=version, plural="topologies")
-    for version in ("v1beta2", "v1beta1")
-]
-_OF_GROUPS = [("groups", [GROUPS]), ("topologies", _TOPOLOGIES), ("workloads", [WORKLOADS])]
 
 
 async def list_cluster(
@@ -57,11 +58,11 @@ async def list_cluster(
                 if error.code not in passed_over:
                     raise
     try:  # a list, as the service reads them: its account has no right to get one
-        settings = (await client.list(SETTINGS)).items
+        settings = (await client.list(PLACEMENTS)).items
     except APIError as error:
         if error.code != NOT_FOUND:
             raise
         settings = []
-    named = (each for each in settings if each["metadata"]["name"] == SETTINGS_NAME)
+    named = (each for each in settings if each["metadata"]["name"] == PLACEMENT)
     given.settings = next(named, None)
     return given

@@ -24,19 +24,17 @@ from nri_policy.cluster.objects.settings import (
     read_topology,
     with_topologies,
 )
+from nri_policy.cluster.service.kinds import PLACEMENT, PLACEMENTS
 from nri_policy.foundation.backoff import backoff
 from nri_policy.foundation.clock import SYSTEM_CLOCK, Clock
 from nri_policy.foundation.units import format_time
-from nri_policy.kube.client import Client, ObjectKind
+from nri_policy.kube.client import Client
 from nri_policy.kube.errors import APIError
 from nri_policy.settings import SettingsError
 from nri_policy.settings_sources.settings_file import WatchedFile
 
 log = logging.getLogger(__name__)
 
-PLACEMENTS = ObjectKind(group="config.nri", version="v1alpha1", plural="clusterplacements")
-TOPOLOGIES = ObjectKind(group="kueue.x-k8s.io", version="v1beta2", plural="topologies")
-NAME = "default"  # of the object that counts
 _BACKOFF = partial(backoff, least=1.0, most=60.0)
 
 Object = dict[str, Any]
@@ -92,8 +90,8 @@ class LiveSettings:
         metadata = item.get("metadata") or {}
         name = metadata.get("name", "")
         self._objects.add(name)
-        if name != NAME:
-            raise DocumentError("metadata.name", f"only the {KIND} {NAME} counts")
+        if name != PLACEMENT:
+            raise DocumentError("metadata.name", f"only the {KIND} {PLACEMENT} counts")
         error = ""
         try:
             self._object = read_settings(item)
@@ -107,7 +105,7 @@ class LiveSettings:
     def remove_object(self, name: str) -> None:
         """Take in that a ClusterPlacement went."""
         self._objects.discard(name)
-        if name == NAME:
+        if name == PLACEMENT:
             self._object = None
             self._status = self._written = {}
             self._settle("the file")
@@ -138,7 +136,7 @@ class LiveSettings:
             status = self._status
             if status != self._written and leading():
                 try:
-                    await client.merge(PLACEMENTS, NAME, {"status": status}, part="status")
+                    await client.merge(PLACEMENTS, PLACEMENT, {"status": status}, part="status")
                 except APIError as error:
                     failures += 1
                     if failures == 1:

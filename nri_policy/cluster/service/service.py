@@ -26,18 +26,19 @@ from nri_policy.cluster.objects.document import DocumentError
 from nri_policy.cluster.objects.pod import read_pod
 from nri_policy.cluster.objects.settings import ClusterSettings
 from nri_policy.cluster.service.forked_answers import ForkedAnswers
-from nri_policy.cluster.service.kueue_admission import OF_KUEUE, AdmissionWriter
+from nri_policy.cluster.service.kinds import GROUPS, OF_EXTENDER, OF_GROUPS, OF_KUEUE
+from nri_policy.cluster.service.kueue_admission import AdmissionWriter
 from nri_policy.cluster.service.lease import Lease, LeaseName
 from nri_policy.cluster.service.live_settings import LiveSettings, PlacementFile
 from nri_policy.cluster.service.node_health import NodeHealth
 from nri_policy.cluster.service.queries import answer_explain, answer_place
 from nri_policy.cluster.service.server import Handlers, Listen, Verb, make_server
-from nri_policy.cluster.service.sources import GROUPS, OF_EXTENDER, OF_GROUPS, list_sources
-from nri_policy.cluster.service.watch import PODS, Watch
+from nri_policy.cluster.service.sources import list_sources
+from nri_policy.cluster.service.watch import Watch
 from nri_policy.cluster.service.writer import Writer
 from nri_policy.cluster.view import Cluster
 from nri_policy.foundation.clock import SYSTEM_CLOCK, Clock
-from nri_policy.kube.client import Client
+from nri_policy.kube.client import PODS, Client
 from nri_policy.kube.errors import APIError
 from nri_policy.settings_sources.settings_file import watch
 

@@ -20,29 +20,29 @@ from nri_policy.cluster.objects.metadata import Key, ObjectMeta
 from nri_policy.cluster.objects.node import read_node
 from nri_policy.cluster.objects.pod import read_pod
 from nri_policy.cluster.requests.group import read_group
-from nri_policy.cluster.service.kueue_admission import list_kueue_sources
-from nri_policy.cluster.service.live_settings import PLACEMENTS, TOPOLOGIES, LiveSettings
-from nri_policy.cluster.service.watch import PODS, ZONES, WatchedKind
+from nri_policy.cluster.service.kinds import (
+    BUDGETS,
+    CHECKS,
+    FLAVORS,
+    GROUPS,
+    JOBS,
+    LEADER_WORKERS,
+    OWNERS,
+    PLACEMENTS,
+    POD_GROUPS,
+    TOPOLOGIES,
+    WORKLOADS,
+    ZONES,
+)
+from nri_policy.cluster.service.live_settings import LiveSettings
+from nri_policy.cluster.service.watch import WatchedKind
 from nri_policy.cluster.view import Cluster
 from nri_policy.cluster.workloads.job_sets import read_led_workers
-from nri_policy.cluster.workloads.membership import POD_GROUP_API, read_job, read_pod_group
-from nri_policy.cluster.workloads.replica_kinds import FOLLOWED, read_owner
+from nri_policy.cluster.workloads.kueue import group_of, read_check, read_flavor, read_workload
+from nri_policy.cluster.workloads.membership import read_job, read_pod_group
+from nri_policy.cluster.workloads.replica_kinds import read_owner
 from nri_policy.cluster.zones.zone import read_zones
-from nri_policy.kube.client import NODES, ObjectKind, decode
-
-BUDGETS = ObjectKind(group="policy", plural="poddisruptionbudgets")
-JOBS = ObjectKind(group="batch", plural="jobs")
-GROUPS = ObjectKind(group="placement.nri", version="v1alpha1", plural="placementgroups")
-POD_GROUPS = ObjectKind(group=POD_GROUP_API[0], version=POD_GROUP_API[1], plural="podgroups")
-LEADER_WORKERS = ObjectKind(group="leaderworkerset.x-k8s.io", plural="leaderworkersets")
-_OWNERS = {
-    kind: ObjectKind(group=group, version=version, plural=plural)
-    for (api, kind), plural in FOLLOWED.items()
-    for group, version in [api.split("/")]
-}
-
-OF_EXTENDER = (NODES, PODS, ZONES, PLACEMENTS)  # what its answers rest on
-OF_GROUPS = (*OF_EXTENDER, JOBS, POD_GROUPS, *_OWNERS.values(), LEADER_WORKERS, GROUPS)
+from nri_policy.kube.client import NODES, PODS, ObjectKind, decode
 
 
 class _Identified(Struct):
@@ -82,7 +82,7 @@ def list_sources(  # noqa: PLR0913, PLR0917 - the receivers
         _reports(cluster),
         _budgets(pods),
         *(source for each in also for source in _of_groups(each)),
-        *([] if admission is None else list_kueue_sources(admission, controller)),
+        *([] if admission is None else _of_kueue(admission, controller)),
     ]
     return [_wake_after(each, wake) for each in found]
 
@@ -185,7 +185,7 @@ def _of_groups(controller: Controller) -> list[WatchedKind]:
             known=controller.members.pod_groups,
             optional=True,  # where Kubernetes does not serve it
         ),
-        *(_owners(controller, name, kind) for name, kind in _OWNERS.items()),
+        *(_owners(controller, name, kind) for name, kind in OWNERS.items()),
         WatchedKind(
             kind=LEADER_WORKERS,
             take=lambda item: controller.set_leader_workers(*read_led_workers(decode(item), "")),
@@ -210,6 +210,48 @@ def _owners(controller: Controller, name: str, kind: ObjectKind) -> WatchedKind:
         known=lambda: controller.members.owners(name),
         optional=True,  # where the kind is not installed
     )
+
+
+def _of_kueue(admission: NumaAdmission, controller: Controller | None) -> list[WatchedKind]:
+    """Return what is followed of Kueue; its topology assignments count as groups, if there are any.
+
+    Where Kueue is not installed, there is nothing.
+    """
+
+    def take_workload(item: Raw) -> None:
+        workload = read_workload(item, "")
+        admission.set_workload(workload)
+        if controller is not None:
+            controller.set_assigned(group_of(workload))
+
+    def remove_workload(key: Key) -> None:
+        admission.remove_workload(key)
+        if controller is not None:
+            controller.remove_assigned(key)
+
+    return [
+        WatchedKind(
+            kind=WORKLOADS,
+            take=take_workload,
+            remove=remove_workload,
+            known=admission.workloads.keys,
+            optional=True,
+        ),
+        WatchedKind(
+            kind=CHECKS,
+            take=lambda item: admission.set_check(read_check(item, "")),
+            remove=lambda key: admission.remove_check(key[1]),
+            known=lambda: [("", name) for name in admission.checks],
+            optional=True,
+        ),
+        WatchedKind(
+            kind=FLAVORS,
+            take=lambda item: admission.set_flavor(read_flavor(item, "")),
+            remove=lambda key: admission.remove_flavor(key[1]),
+            known=lambda: [("", name) for name in admission.flavors],
+            optional=True,
+        ),
+    ]
 
 
 def _wake_after(source: WatchedKind, wake: Callable[[], object]) -> WatchedKind:

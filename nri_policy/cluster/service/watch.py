@@ -26,10 +26,6 @@ from nri_policy.kube.list_watch import list_and_watch
 
 log = logging.getLogger(__name__)
 
-PODS = ObjectKind(plural="pods")
-ZONES = ObjectKind(
-    group="topology.node.k8s.io", version="v1alpha2", plural="noderesourcetopologies"
-)
 STALE_SECONDS = 30.0  # that a kind may not be followed before nothing is answered from it
 OPTIONAL_SECONDS = 60.0  # until a kind that the cluster did not have is asked for again
 _BACKOFF = partial(backoff, least=0.2, most=10.0)

@@ -29,11 +29,10 @@ from nri_policy.cluster.groups.writes import (
     WriteStatus,
 )
 from nri_policy.cluster.requests.group import API_VERSION, KIND
-from nri_policy.cluster.service.sources import GROUPS
-from nri_policy.cluster.service.watch import PODS
+from nri_policy.cluster.service.kinds import GROUPS
 from nri_policy.foundation.backoff import backoff
 from nri_policy.foundation.clock import SYSTEM_CLOCK, Clock
-from nri_policy.kube.client import Client
+from nri_policy.kube.client import PODS, Client
 from nri_policy.kube.errors import APIError
 from nri_policy.kube.events import EVENTS, ClusterEvent, Subject, event_object
 

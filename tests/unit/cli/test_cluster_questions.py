@@ -19,7 +19,7 @@ from rich.console import Console
 from nri_policy.cli import main
 from nri_policy.cli.cluster.top import drawn
 from nri_policy.cluster.report.group_rows import GroupRow
-from nri_policy.cluster.service.sources import OF_GROUPS
+from nri_policy.cluster.service.kinds import OF_GROUPS
 from tests.support.cluster_api import ClusterAPI
 from tests.unit.cluster.numa.test_extender import replica
 from tests.unit.cluster.written import group, node, pod, pod_set, pod_spec

@@ -15,8 +15,8 @@ from click.testing import CliRunner
 
 from nri_policy.cli import main
 from nri_policy.cluster.objects.node import HOSTNAME
+from nri_policy.cluster.service.kinds import OF_GROUPS
 from nri_policy.cluster.service.lease import LASTS, LeaseName
-from nri_policy.cluster.service.sources import OF_GROUPS
 from tests.support.cluster_api import ClusterAPI
 from tests.unit.cluster import written as objects
 from tests.unit.cluster.numa.test_extender import replica

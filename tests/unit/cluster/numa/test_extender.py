@@ -18,10 +18,10 @@ from msgspec.structs import replace
 from nri_policy.cluster.objects.node import HOSTNAME
 from nri_policy.cluster.objects.settings import ClusterSettings, Extender, Topology
 from nri_policy.cluster.service import server as serving
+from nri_policy.cluster.service.kinds import OF_EXTENDER
 from nri_policy.cluster.service.lease import LASTS, Lease, LeaseName
 from nri_policy.cluster.service.server import Handlers, Listen, make_server
 from nri_policy.cluster.service.service import Service
-from nri_policy.cluster.service.sources import OF_EXTENDER
 from nri_policy.foundation.clock import Clock
 from nri_policy.kube.client import Client
 from nri_policy.kube.connection import access

@@ -15,7 +15,7 @@ import pytest
 from nri_policy.cluster.numa.extender import BadRequestError
 from nri_policy.cluster.service import forked_answers, service
 from nri_policy.cluster.service.forked_answers import ForkedAnswers
-from nri_policy.cluster.service.sources import OF_GROUPS
+from nri_policy.cluster.service.kinds import OF_GROUPS
 from tests.support.cluster_api import ClusterAPI
 from tests.support.patience import HANGS
 from tests.unit.cluster.numa.test_extender import asking, replica

@@ -14,7 +14,7 @@ from nri_policy.cluster import offline
 from nri_policy.cluster.cluster_files import ClusterFiles
 from nri_policy.cluster.engine.engine import Engine
 from nri_policy.cluster.requests.group import read_group
-from nri_policy.cluster.service.kueue_admission import OF_KUEUE
+from nri_policy.cluster.service.kinds import OF_KUEUE
 from tests.support.cluster_api import ClusterAPI
 from tests.support.zone_reports import zone_report
 from tests.unit.cluster import written as objects

@@ -11,9 +11,9 @@ from typing import Any
 import pytest
 
 from nri_policy.cluster.objects.settings import ClusterSettings
+from nri_policy.cluster.service.kinds import OF_EXTENDER
 from nri_policy.cluster.service.node_health import PERIOD, NodeHealth
 from nri_policy.cluster.service.service import Service
-from nri_policy.cluster.service.sources import OF_EXTENDER
 from nri_policy.foundation.clock import Clock
 from nri_policy.kube.client import Client
 from nri_policy.kube.connection import access

@@ -13,7 +13,7 @@ from nri_policy.cluster.groups import controller
 from nri_policy.cluster.groups.writes import Notice, Write, WriteStatus
 from nri_policy.cluster.objects.document import DocumentError
 from nri_policy.cluster.service import sources
-from nri_policy.cluster.service.sources import GROUPS
+from nri_policy.cluster.service.kinds import GROUPS
 from nri_policy.cluster.service.writer import Writer
 from nri_policy.foundation.clock import Clock
 from nri_policy.kube.client import Client, Listing, ObjectKind
