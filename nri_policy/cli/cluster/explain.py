@@ -9,25 +9,22 @@ import click
 from msgspec.structs import replace
 from rich.text import Text
 
-from nri_policy.cli.cluster.picture import cluster_map, group_lines, pods_of, totals
-from nri_policy.cli.cluster.service import ServiceClient
-from nri_policy.cli.cluster.source import (
-    ClusterSource,
-    cluster_options,
+from nri_policy.cli.cluster.documents import (
     document_errors,
     documents_option,
     exit_code,
     group_of,
     objects_of,
     require_one,
-    service_option,
     the_group,
 )
+from nri_policy.cli.cluster.picture import print_cluster
+from nri_policy.cli.cluster.service import ServiceClient
+from nri_policy.cli.cluster.source import ClusterSource, cluster_options, service_option
 from nri_policy.cli.cluster.tree import topology_of
 from nri_policy.cli.options import picture_form_option
-from nri_policy.cli.output import print_document, print_drawing, print_page
+from nri_policy.cli.output import print_document, print_drawing
 from nri_policy.cli.terminal.fitting import Columns
-from nri_policy.cluster.engine.engine import Engine
 from nri_policy.cluster.objects.assignment import Assignment
 from nri_policy.cluster.objects.document import format_amount
 from nri_policy.cluster.objects.node import HOSTNAME
@@ -44,10 +41,7 @@ from nri_policy.cluster.planning.more_hosts import find_more_hosts
 from nri_policy.cluster.planning.moves import find_movable_pods
 from nri_policy.cluster.planning.queue_position import QueuePosition
 from nri_policy.cluster.report.tree_report import make_tree_report
-from nri_policy.cluster.requests.group import PlacementGroup
 from nri_policy.foundation.wording import counted
-from nri_policy.picture.racks import document, legend_of
-from nri_policy.picture.racks_page import Parts, cluster_page
 
 _MOST_PLACES = 6  # that are named for a pod set
 
@@ -96,7 +90,10 @@ def explain_command(  # noqa: PLR0913, PLR0917 - click names them; one for each 
             changes = [*explanation.changes, *find_more_hosts(engine, group, snapshot)]
             explanation = replace(explanation, movable=len(movable), changes=changes)
         if form in ("svg", "html"):
-            _print_picture(engine, group, explanation, form)
+            report = make_tree_report(engine.state, topology_of(engine, group))
+            groups = [(group.full_name, explanation.status)]
+            title = f"Group {group.name}"
+            print_cluster(report, groups, form, title, notes=[*_notes(explanation)])
         else:
             _print(group.full_name, explanation, form)
     fits = explanation.status.state != "Unplaceable" and not explanation.refused
@@ -108,25 +105,6 @@ def _print(name: str, explanation: GroupExplanation, form: str) -> None:
         print_drawing(*_draw(name, explanation))
     else:
         print_document(explanation, form)
-
-
-def _print_picture(
-    engine: Engine, group: PlacementGroup, explanation: GroupExplanation, form: str
-) -> None:
-    report = make_tree_report(engine.state, topology_of(engine, group))
-    groups = [(group.full_name, explanation.status)]
-    cluster = cluster_map(report, groups)
-    legend = legend_of(pods_of(groups))
-    if form == "svg":
-        print_page(document(cluster, legend))
-        return
-    parts = Parts(
-        groups=group_lines(cluster, groups),
-        cluster=cluster,
-        totals=totals(report),
-        notes=[*_notes(explanation)],
-    )
-    print_page(cluster_page(f"Group {group.name}", legend, parts))
 
 
 def _draw(name: str, explanation: GroupExplanation) -> Iterator[Columns | Text]:

@@ -12,16 +12,9 @@ import msgspec
 from rich.table import Table
 from rich.text import Text
 
+from nri_policy.cli.cluster.documents import FILE, document_errors, documents_of, note_left_out
 from nri_policy.cli.cluster.service import ServiceClient
-from nri_policy.cli.cluster.source import (
-    FILE,
-    ClusterSource,
-    document_errors,
-    documents_of,
-    note_left_out,
-    service_option,
-    snapshot_options,
-)
+from nri_policy.cli.cluster.source import ClusterSource, service_option, snapshot_options
 from nri_policy.cli.failure import Exit, Failure
 from nri_policy.cli.options import form_option, name_of
 from nri_policy.cli.output import print_document, print_drawing

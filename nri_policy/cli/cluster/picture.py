@@ -1,4 +1,4 @@
-"""What pictures of a cluster show, from the tree of a topology and the groups in it."""
+"""Pictures of a cluster, from the tree of a topology and the groups in it."""
 
 from __future__ import annotations
 
@@ -6,15 +6,40 @@ from collections import Counter
 from collections.abc import Collection, Iterator, Mapping, Sequence
 
 from nri_policy.cli.cluster.amounts import fullest, quantities
+from nri_policy.cli.output import print_page
 from nri_policy.cluster.engine.search.unfit_message import describe_left_out
 from nri_policy.cluster.objects.node import HOSTNAME
 from nri_policy.cluster.report.tree_report import Domain, TreeReport, count_placed_on_hosts
 from nri_policy.cluster.requests.group import GroupStatus
 from nri_policy.foundation.wording import some
-from nri_policy.picture.racks import Map, Path, Place
-from nri_policy.picture.racks_page import GroupLine
+from nri_policy.picture.racks import Map, Path, Place, document, legend_of
+from nri_policy.picture.racks_page import GroupLine, Parts, cluster_page
 
 Groups = Sequence[tuple[str, GroupStatus]]  # by namespace/name
+
+
+def print_cluster(  # noqa: PLR0913 - what a page consists of
+    report: TreeReport,
+    groups: Groups,
+    form: str,
+    title: str,
+    *,
+    notes: Sequence[str],
+    problems: Sequence[str] = (),
+) -> None:
+    """Print a topology with *groups*: the drawing alone (svg), or a page with the rest."""
+    cluster, legend = cluster_map(report, groups), legend_of(pods_of(groups))
+    if form == "svg":
+        print_page(document(cluster, legend))
+        return
+    parts = Parts(
+        problems=problems,
+        groups=group_lines(cluster, groups),
+        cluster=cluster,
+        totals=totals(report),
+        notes=notes,
+    )
+    print_page(cluster_page(title, legend, parts))
 
 
 def cluster_map(

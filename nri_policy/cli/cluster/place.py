@@ -9,29 +9,25 @@ import click
 from rich.table import Table
 from rich.text import Text
 
-from nri_policy.cli.cluster.picture import cluster_map, group_lines, left, pods_of, totals
-from nri_policy.cli.cluster.service import ServiceClient
-from nri_policy.cli.cluster.source import (
-    ClusterSource,
-    cluster_options,
+from nri_policy.cli.cluster.documents import (
     document_errors,
     documents_option,
     exit_code,
     groups_of,
     objects_of,
-    service_option,
 )
+from nri_policy.cli.cluster.picture import left, print_cluster
+from nri_policy.cli.cluster.service import ServiceClient
+from nri_policy.cli.cluster.source import ClusterSource, cluster_options, service_option
 from nri_policy.cli.cluster.tree import topology_of
 from nri_policy.cli.options import picture_form_option
-from nri_policy.cli.output import print_document, print_drawing, print_page
+from nri_policy.cli.output import print_document, print_drawing
 from nri_policy.cluster.engine.engine import Engine
 from nri_policy.cluster.objects.node import HOSTNAME
 from nri_policy.cluster.planning.group_answers import try_groups
 from nri_policy.cluster.planning.preview import DomainPods, TriedGroup
 from nri_policy.cluster.report.tree_report import make_tree_report
 from nri_policy.foundation.wording import counted, some
-from nri_policy.picture.racks import document, legend_of
-from nri_policy.picture.racks_page import Parts, cluster_page
 
 
 @click.command
@@ -82,23 +78,17 @@ def place(  # noqa: PLR0913, PLR0917 - click names them; one for each option
 def _print_picture(engine: Engine, topology: str, tried: Sequence[TriedGroup], form: str) -> None:
     report = make_tree_report(engine.state, topology)
     groups = [(each.full_name, each.status) for each in tried]
-    cluster = cluster_map(report, groups)
-    legend = legend_of(pods_of(groups))
-    if form == "svg":
-        print_page(document(cluster, legend))
-        return
     unplaced = sum(not each.parts for each in tried)
-    parts = Parts(
-        problems=[
-            *[f"{counted(unplaced, 'group')} of {len(tried)} cannot be placed"] * bool(unplaced),
-        ],
-        groups=group_lines(cluster, groups),
-        cluster=cluster,
-        totals=totals(report),
-        notes=[*dict.fromkeys([*left(report), *(note for each in tried for note in each.notes)])],
+    problems = [f"{counted(unplaced, 'group')} of {len(tried)} cannot be placed"]
+    notes = dict.fromkeys([*left(report), *(note for each in tried for note in each.notes)])
+    print_cluster(
+        report,
+        groups,
+        form,
+        f"Placement of {some(name for name, _ in groups)}",
+        notes=[*notes],
+        problems=problems if unplaced else (),
     )
-    title = f"Placement of {some(name for name, _ in groups)}"
-    print_page(cluster_page(title, legend, parts))
 
 
 def drawn(tried: Sequence[TriedGroup], *, hosts: bool = False) -> Table:

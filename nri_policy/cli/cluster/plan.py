@@ -9,16 +9,14 @@ import click
 from rich.table import Table
 from rich.text import Text
 
-from nri_policy.cli.cluster.source import (
-    ClusterSource,
-    cluster_options,
+from nri_policy.cli.cluster.documents import (
     document_errors,
     documents_option,
     exit_code,
     require_one,
-    service_settings_option,
     the_group,
 )
+from nri_policy.cli.cluster.source import ClusterSource, cluster_options, service_settings_option
 from nri_policy.cli.options import form_option
 from nri_policy.cli.output import print_document, print_drawing
 from nri_policy.cluster.planning.moves import MOST_MOVES, MovePlan, plan_moves

@@ -5,6 +5,7 @@ from __future__ import annotations
 import http.client
 import ssl
 from collections.abc import Callable
+from functools import wraps
 from pathlib import Path
 from typing import Any, TypeVar
 from urllib.parse import urlsplit
@@ -23,7 +24,6 @@ _ASK = "Ask the running service at https://HOST:8443, which also counts its prom
 _MAX_TEXT = 300  # characters of an answer that is an error
 
 _Type = TypeVar("_Type")
-_Command = TypeVar("_Command", bound=Callable[..., Any])
 
 
 class ServiceClient(Struct, frozen=True):
@@ -67,20 +67,26 @@ class ServiceClient(Struct, frozen=True):
         return http.client.HTTPSConnection(host, port, timeout=_PATIENCE, context=context)
 
 
-def service_options(command: _Command, use: str = _ASK) -> _Command:
-    """Add the options that name the service; the command takes `service`, `ca`, `cert`, `key`.
+def service_options(command: Callable[..., Any], use: str = _ASK) -> Callable[..., Any]:
+    """Give *command* the options that name the service; *use* is the help of `--service`."""
 
-    *use* is the help of `--service`.
-    """
+    @wraps(command)
+    def with_client(
+        *args: Any,
+        service: str | None,
+        ca: Path | None,
+        cert: Path | None,
+        key: Path | None,
+        **named: Any,
+    ) -> Any:
+        client = None if service is None else ServiceClient(service, ca, cert, key)
+        return command(*args, service=client, **named)
+
     for option in (
         click.option("--key", type=_FILE, help="The certificate's key."),
         click.option("--cert", type=_FILE, help="The client certificate for the service."),
         click.option("--ca", type=_FILE, help="Certificate authority of the service."),
-        click.option(
-            "--service",
-            metavar="URL",
-            help=use,
-        ),
+        click.option("--service", metavar="URL", help=use),
     ):
-        command = option(command)
-    return command
+        with_client = option(with_client)
+    return with_client

@@ -12,15 +12,10 @@ import yaml
 from rich.table import Table
 from rich.text import Text
 
+from nri_policy.cli.cluster.documents import MAX_SIZE, document_errors, text_of
 from nri_policy.cli.cluster.frames import Frames
 from nri_policy.cli.cluster.picture import left, overbooked, totals
-from nri_policy.cli.cluster.source import (
-    MAX_SIZE,
-    ClusterSource,
-    cluster_options,
-    document_errors,
-    text_of,
-)
+from nri_policy.cli.cluster.source import ClusterSource, cluster_options
 from nri_policy.cli.cluster.tree import topology_name
 from nri_policy.cli.failure import Exit, Failure
 from nri_policy.cli.options import picture_form_option

@@ -2,31 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 
 import click
 from rich.table import Table
 from rich.text import Text
 
 from nri_policy.cli.cluster.amounts import FIRST, quantities
-from nri_policy.cli.cluster.picture import (
-    cluster_map,
-    group_lines,
-    left,
-    overbooked,
-    pods_of,
-    totals,
-)
+from nri_policy.cli.cluster.picture import left, overbooked, print_cluster
 from nri_policy.cli.cluster.source import ClusterSource, cluster_options
 from nri_policy.cli.failure import Exit, Failure
 from nri_policy.cli.options import picture_form_option
-from nri_policy.cli.output import print_document, print_drawing, print_page
+from nri_policy.cli.output import print_document, print_drawing
 from nri_policy.cluster.engine.engine import Engine
 from nri_policy.cluster.report.tree_report import TreeReport, make_tree_report
 from nri_policy.cluster.requests.group import PlacementGroup
 from nri_policy.foundation.wording import counted, did_you_mean, quoted, some
-from nri_policy.picture.racks import document, legend_of
-from nri_policy.picture.racks_page import Parts, cluster_page
 
 _MOST_ROWS = 60
 
@@ -55,25 +46,11 @@ def tree(source: ClusterSource, topology: str | None, zones: bool, every: bool, 
         case "table":
             print_drawing(*_draw(report, every=every))
         case "svg" | "html":
-            _print_picture(engine, report, form)
+            groups = [(each.full_name, each.status) for each in engine.state.groups.values()]
+            notes = [*overbooked(report), *left(report)]
+            print_cluster(report, groups, form, f"Topology {name}", notes=notes)
         case _:
             print_document(report, form)
-
-
-def _print_picture(engine: Engine, report: TreeReport, form: str) -> None:
-    groups = [(each.full_name, each.status) for each in engine.state.groups.values()]
-    cluster = cluster_map(report, groups)
-    legend = legend_of(pods_of(groups))
-    if form == "svg":
-        print_page(document(cluster, legend))
-        return
-    parts = Parts(
-        groups=group_lines(cluster, groups),
-        cluster=cluster,
-        totals=totals(report),
-        notes=[*overbooked(report), *left(report)],
-    )
-    print_page(cluster_page(f"Topology {report.topology}", legend, parts))
 
 
 def topology_name(engine: Engine, name: str | None) -> str:
@@ -114,7 +91,7 @@ def _draw(report: TreeReport, *, every: bool) -> Iterable[Table | Text]:
         if each.level in shown:
             indent = "  " * (len(each.values) - 1)
             uses = [resource.use(each) for resource in resources]
-            named = [_short(each.groups)] if groups else []
+            named = [some(each.groups)] if groups else []
             table.add_row(indent + each.values[-1], str(each.nodes), *uses, *named)
     yield table
     if depth < len(report.levels):
@@ -128,7 +105,3 @@ def _is_asked_for(resource: str, report: TreeReport) -> bool:
     """Whether readers look for a resource: one of all pods, a device, or one that is in use."""
     used = any(each.used.get(resource) for each in report.domains)
     return resource in FIRST or "/" in resource or used
-
-
-def _short(groups: Sequence[str]) -> str:
-    return some(groups)

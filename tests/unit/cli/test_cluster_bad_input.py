@@ -8,7 +8,7 @@ import pytest
 from click.testing import CliRunner
 
 from nri_policy.cli import main
-from nri_policy.cli.cluster import source as cluster_source
+from nri_policy.cli.cluster import documents
 
 SYNTHETIC = ["--synthetic", "rack:2 host:2"]
 DEEP = '{"a":' * 100_000 + "1" + "}" * 100_000
@@ -65,7 +65,7 @@ def test_a_file_without_an_end_is_not_read_to_it(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path, command: list[str]
 ) -> None:
     assert refusal(*command, "/dev/zero") == "nri-policy: /dev/zero: it is not text"
-    monkeypatch.setattr(cluster_source, "MAX_SIZE", 1 << 21)
+    monkeypatch.setattr(documents, "MAX_SIZE", 1 << 21)
     text = "# as long as it goes\n" * 200_000
     (tmp_path / "long").write_text(text)
     for said in (
