@@ -16,7 +16,7 @@ from nri_policy.cluster.planning.moves import MovePlan
 from nri_policy.cluster.planning.preview import TriedGroup
 from nri_policy.cluster.report.group_rows import GroupRow
 from nri_policy.cluster.report.tree_report import TreeReport
-from nri_policy.cluster.simulation.playback import SimulationReport
+from nri_policy.cluster.simulation.played import SimulationReport
 from nri_policy.control.client import Explanations
 from nri_policy.doctor.finding import Finding
 from nri_policy.report import (

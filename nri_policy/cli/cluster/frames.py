@@ -9,7 +9,7 @@ from nri_policy.cli.cluster.picture import cluster_map, group_lines, pods_of
 from nri_policy.cluster.engine.engine import Engine
 from nri_policy.cluster.report.tree_report import make_tree_report
 from nri_policy.cluster.requests.group import GroupStatus
-from nri_policy.cluster.simulation.playback import Played
+from nri_policy.cluster.simulation.played import Played
 from nri_policy.picture.racks import Legend, Map, Path, legend_of
 from nri_policy.picture.racks_page import GroupLine, Moment
 

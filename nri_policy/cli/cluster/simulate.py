@@ -26,7 +26,8 @@ from nri_policy.cluster.objects.document import DocumentError
 from nri_policy.cluster.offline import cluster_of, engine_of
 from nri_policy.cluster.report.tree_report import make_tree_report
 from nri_policy.cluster.simulation.figures import Figures
-from nri_policy.cluster.simulation.playback import Played, Simulation, SimulationReport
+from nri_policy.cluster.simulation.playback import Simulation
+from nri_policy.cluster.simulation.played import Played, SimulationReport
 from nri_policy.cluster.simulation.steps import SimulationStep, read_steps
 from nri_policy.cluster.simulation.synthetic_jobs import make_jobs
 from nri_policy.foundation import yamltext
@@ -212,7 +213,7 @@ def _draw(report: SimulationReport) -> Iterator[Table | Text]:
         for group in each.groups:
             pods = ", ".join(f"{name}: {count}" for name, count in group.domains.items())
             mark, style = ("*", "bold") if group.change else (" ", "")
-            where = "; ".join(each for each in (pods, group.message) if each)
+            where = "; ".join(filter(None, (pods, group.message)))
             table.add_row(f"{mark} {group.name}", group.state, where, group.change, style=style)
         if each.groups:
             yield table

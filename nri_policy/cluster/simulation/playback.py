@@ -11,9 +11,7 @@ import heapq
 from collections import Counter
 from collections.abc import Iterable
 from math import inf
-from typing import Literal
 
-from msgspec import Struct
 from msgspec.structs import replace
 
 from nri_policy.cluster.engine.engine import Engine
@@ -41,7 +39,13 @@ from nri_policy.cluster.requests.group import (
 )
 from nri_policy.cluster.requests.request import units_of
 from nri_policy.cluster.simulation.figures import Figures, Recorder, amounts_of
-from nri_policy.cluster.simulation.steps import Expected, SimulationStep
+from nri_policy.cluster.simulation.played import (
+    GroupState,
+    Played,
+    describe_change,
+    find_differences,
+)
+from nri_policy.cluster.simulation.steps import SimulationStep
 from nri_policy.cluster.simulation.synthetic_jobs import SyntheticJob
 from nri_policy.cluster.view import Cluster
 from nri_policy.cluster.workloads.workload import (
@@ -54,33 +58,6 @@ from nri_policy.foundation.wording import counted, did_you_mean, quoted
 
 _FIXED = 30.0  # seconds until a node counts as failed under Fixed30s
 _GROUP = "group"  # the kind of one that names none
-
-
-class GroupState(Struct, frozen=True):
-    """A group after a step, or one that ended in it; pods by the domains above hosts."""
-
-    name: str
-    state: State | Literal["Ended"]
-    message: str
-    domains: dict[str, int]
-    change: str = ""  # in the step: what it was before, and which pods moved; or nothing
-
-
-class Played(Struct, frozen=True):
-    """A step that was played: the groups after it, and where they differ from expectations."""
-
-    step: SimulationStep
-    groups: list[GroupState]
-    problems: list[str]
-    at: float = 0.0  # seconds
-    notes: list[str] = []  # fields of applied groups without effect on placement
-
-
-class SimulationReport(Struct, frozen=True):
-    """The figures and the steps of a simulation."""
-
-    figures: Figures
-    steps: list[Played]
 
 
 class Simulation:
@@ -152,7 +129,7 @@ class Simulation:
         self._settle()
         problems: list[str] = []
         for name, expected in (step.expect or {}).items():
-            problems += _differences(expected, self._state(self._groups[self._key(name)]))
+            problems += find_differences(expected, self._state(self._groups[self._key(name)]))
         shown = self._groups if every else dict.fromkeys(self._changed)
         states = [
             replace(self._state(self._groups[key]), change=self._change(key))
@@ -160,7 +137,7 @@ class Simulation:
             if key in self._groups
         ]
         states += [
-            GroupState(_name(key), "Ended", "", {}, change=f"was {before}")
+            GroupState("/".join(key), "Ended", "", {}, change=f"was {before}")
             for key, before in self._ended.items()
             if key not in self._groups
         ]
@@ -178,7 +155,7 @@ class Simulation:
         self._number += 1
         # younger than all that came before, and than all that had a time before the simulation
         self._groups[key] = replace(group, created=f"~{self._number:012}")
-        self._recorder.came(_name(key), kind, self._now)
+        self._recorder.came("/".join(key), kind, self._now)
         if seconds is not None:
             self._runs[key] = seconds
         self._wait(key)
@@ -215,8 +192,8 @@ class Simulation:
         """Return what came of all groups until now."""
         examples = self._recorder.examples()
         for key in self._waiting.queue:
-            if _name(key) in examples:
-                self._recorder.explain(_name(key), self._message(self._groups[key]))
+            if (name := "/".join(key)) in examples:
+                self._recorder.explain(name, self._message(self._groups[key]))
         return self._recorder.figures(self._now)
 
     def _wait(self, key: Key) -> None:
@@ -390,13 +367,13 @@ class Simulation:
             if found.state == "Placed":
                 queue.remove(key)
                 self._set(key, found)
-                self._recorder.note_placement(_name(key), self._groups[key], self._now)
+                self._recorder.note_placement("/".join(key), self._groups[key], self._now)
                 if key in self._runs:
                     self._look_at(self._now + self._runs[key], key)
                 continue
             hopeless = self._waiting.is_hopeless(asked)
             self._waiting.note_refusal(key, asked, hopeless=hopeless)
-            self._recorder.note_refusal(_name(key), found.message)
+            self._recorder.note_refusal("/".join(key), found.message)
             self._refuse(key, self._waiting.refusal(asked, found), hopeless=hopeless)
 
     def _replace(self, key: Key) -> None:
@@ -421,7 +398,7 @@ class Simulation:
         """Have a group that lacks pods say where it stands, and why it cannot get them."""
         group = self._groups[key]
         standing = self._waiting.standing(key, group, self._waiting.queue.rank(key))
-        message = _joined(standing, problem)
+        message = "; ".join(filter(None, (standing, problem)))
         reserved = [*self._waiting.reserved(key)]
         self._set(key, replace(group.status, message=message, reserved=reserved))
 
@@ -460,35 +437,22 @@ class Simulation:
         standing = ""
         if not hopeless:
             standing = self._waiting.standing(key, self._groups[key], queue.rank(key))
-        message = _joined(standing, found.message)
+        message = "; ".join(filter(None, (standing, found.message)))
         self._set(key, GroupStatus(state=found.state, message=message, reserved=[*reserved]))
 
     def _change(self, key: Key) -> str:
         """Return what became of a group in the step."""
         if key in self._preempted:
-            return f"preempted by {_name(self._preempted[key])}"
+            return f"preempted by {'/'.join(self._preempted[key])}"
         now = self._groups[key]
-        before = self._changed.get(key, now)
-        if before is None:
-            return "new"
-        if before.status.state != now.status.state:
-            return f"was {before.status.state}"
-        left, came = hosts_of(before) - hosts_of(now), hosts_of(now) - hosts_of(before)
-        if left and came:
-            pods = counted(left.total(), "pod")
-            return f"{pods} moved from {', '.join(left)} to {', '.join(came)}"
-        if left or came:
-            return f"{counted((left or came).total(), 'pod')} {'fewer' if left else 'more'}"
-        moved = before.status.assignments != now.status.assignments
-        what = "other places" if moved else "another message"
-        return "" if before.status == now.status else what
+        return describe_change(self._changed.get(key, now), now)
 
     def _state(self, group: PlacementGroup) -> GroupState:
         pods: Counter[str] = Counter()
         for part in count_by_domain(self._engine.state, group)[1]:
             pods[part.values[-1]] += part.pods
         return GroupState(
-            name=_name(group.key),
+            name=group.full_name,
             state=group.status.state,
             message=self._message(group),
             domains=dict(pods),
@@ -503,8 +467,8 @@ class Simulation:
         standing = ""
         if status.state == "Waiting":
             standing = self._waiting.standing(key, asked, self._waiting.queue.rank(key))
-        found = self._waiting.count_by_zones(key, asked)
-        return _joined(standing, self._waiting.refusal(asked, found).message)
+        refused = self._waiting.refusal(asked, self._waiting.count_by_zones(key, asked))
+        return "; ".join(filter(None, (standing, refused.message)))
 
 
 def _ending(group: PlacementGroup) -> PlacementGroup:
@@ -517,14 +481,6 @@ def _ending(group: PlacementGroup) -> PlacementGroup:
     return replace(group, pod_sets=(*pod_sets,))
 
 
-def _joined(*texts: str) -> str:
-    return "; ".join(each for each in texts if each)
-
-
-def _name(key: Key) -> str:
-    return "/".join(key)
-
-
 def _first(given: Assignment, count: int | None) -> Assignment:
     """Return where the first *count* pods of a pod set are, by rank; all if that is None."""
     left, domains = MAX_COUNT if count is None else count, []
@@ -533,15 +489,3 @@ def _first(given: Assignment, count: int | None) -> Assignment:
             domains.append(DomainAssignment(each.values, min(each.count, left)))
             left -= domains[-1].count
     return replace(given, domains=domains)
-
-
-def _differences(expected: Expected, found: GroupState) -> list[str]:
-    """Return the differences between a group and its expected state."""
-    problems = []
-    if expected.state not in (None, found.state):
-        problems.append(f"{found.name} is {found.state}, not {expected.state}")
-    if expected.message is not None and expected.message not in found.message:
-        problems.append(f"{found.name} says {quoted(found.message)}")
-    if expected.domains is not None and expected.domains != found.domains:
-        problems.append(f"{found.name} has {found.domains}, not {expected.domains}")
-    return problems
