@@ -11,7 +11,7 @@ from msgspec import Struct, field
 from nri_policy.cluster.objects.assignment import check_count
 from nri_policy.cluster.objects.budget import Budget, read_budget
 from nri_policy.cluster.objects.device_claims import PLURALS, DeviceClaims
-from nri_policy.cluster.objects.document import DocumentError, convert, join, plain
+from nri_policy.cluster.objects.document import DocumentError, convert, each_at, join, plain
 from nri_policy.cluster.objects.node import ClusterNode, read_node
 from nri_policy.cluster.objects.pod import Pod, read_pod
 from nri_policy.cluster.objects.priority import PriorityClasses
@@ -62,17 +62,14 @@ def read_snapshot(value: object) -> ClusterSnapshot:
     given = convert(value, _Cluster, "")
     for node, number in (given.failures or {}).items():
         check_count(number, 0, join("failures", node))
-    budgets = [
-        read_budget(each, join("budgets", number))
-        for number, each in enumerate(given.budgets or ())
-    ]
+    budgets = [read_budget(each, place) for each, place in each_at(given.budgets, "budgets")]
     classes = PriorityClasses()
-    for number, each in enumerate(given.classes or ()):
-        classes.add(each, join("classes", number))
+    for each, place in each_at(given.classes, "classes"):
+        classes.add(each, place)
     devices = DeviceClaims()
     for kind, plural in PLURALS.items():
-        for number, each in enumerate(getattr(given, plural) or ()):
-            devices.add(kind, each, join(plural, number))
+        for each, place in each_at(getattr(given, plural), plural):
+            devices.add(kind, each, place)
     name, full_name = attrgetter("name"), attrgetter("full_name")
     return ClusterSnapshot(
         nodes=_read(given.nodes, "nodes", read_node, name),

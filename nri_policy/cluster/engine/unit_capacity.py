@@ -10,19 +10,10 @@ from nri_policy.cluster.engine.search.placement import count
 from nri_policy.cluster.engine.state.cluster_state import ClusterState
 from nri_policy.cluster.engine.state.tree import Tree
 from nri_policy.cluster.engine.state.zone_tree import ZoneTree
-from nri_policy.cluster.engine.unit_placement import tree_of
+from nri_policy.cluster.engine.unit_placement import plan_of
 from nri_policy.cluster.objects.document import with_place
-from nri_policy.cluster.objects.node import HOSTNAME
 from nri_policy.cluster.requests.group import PlacementGroup
-from nri_policy.cluster.requests.request import (
-    Unit,
-    Unplaceable,
-    is_spread,
-    make_plan,
-    requests_nothing,
-    requests_topology,
-    units_of,
-)
+from nri_policy.cluster.requests.request import Unit, Unplaceable, units_of
 from nri_policy.native._counts import Counts
 from nri_policy.native._domains import Vector
 
@@ -31,13 +22,7 @@ class UnitCapacity:
     """How much of a pod set fits into each domain and on each host."""
 
     def __init__(self, state: ClusterState, unit: Unit) -> None:
-        nothing = requests_nothing(unit) or (
-            is_spread(unit.workers) and not requests_topology(unit.workers.request)
-        )
-        self.tree: Tree = tree_of(state, unit)
-        self.plan = make_plan(
-            unit, implied=nothing, levels=self.tree.shape.levels, settings=state.settings
-        )
+        self.tree, self.plan = plan_of(state, unit)
         self.unit = unit
         self.host_level = len(self.tree.shape.topology.levels) - 1
         self.leaf = self.tree.leaves_of_nodes()
@@ -131,12 +116,12 @@ def is_overbooked(state: ClusterState, group: PlacementGroup) -> bool:
     for assignment in group.status.assignments:
         pod_set = pod_sets[assignment.pod_set]
         topology = state.topology_of(pod_set)
-        if topology is None or HOSTNAME not in assignment.levels:
+        if topology is None:
             continue
-        tree, at = state.tree(topology.name), assignment.levels.index(HOSTNAME)
+        tree = state.tree(topology.name)
         asked = with_place(pod_set.amounts)
-        for place in assignment.domains:
-            leaves = [tree.leaf_of(each.name) for each in state.view.on_host(place.values[at])]
+        for host, _ in assignment.by_host():
+            leaves = [tree.leaf_of(each.name) for each in state.view.on_host(host)]
             for leaf in leaves:
                 if leaf is not None and tree.rows.nodes_at(leaf):
                     left = tree.rows.room(leaf)

@@ -51,6 +51,7 @@ from nri_policy.cluster.requests.group import (
     PodSet,
 )
 from nri_policy.cluster.requests.request import (
+    PlacementPlan,
     Unit,
     Unplaceable,
     is_spread,
@@ -359,6 +360,15 @@ def tree_of(state: ClusterState, unit: Unit) -> Tree:
     if unknown:
         raise Unplaceable(describe_missing_level(state, min(unknown), topology))
     return state.tree(topology.name, max(below.index(each) + 1 for each in named))
+
+
+def plan_of(state: ClusterState, unit: Unit) -> tuple[Tree, PlacementPlan]:
+    """Return the tree on which *unit* is placed, and what it asks for there; raises Unplaceable."""
+    tree = tree_of(state, unit)
+    anywhere = is_spread(unit.workers) and not requests_topology(unit.workers.request)
+    implied = requests_nothing(unit) or anywhere
+    levels, settings = tree.shape.levels, state.settings
+    return tree, make_plan(unit, implied=implied, levels=levels, settings=settings)
 
 
 def describe_missing_level(state: ClusterState, level: str, topology: Topology) -> str:

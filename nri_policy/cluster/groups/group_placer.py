@@ -231,7 +231,7 @@ class GroupPlacer:
         standing = ""
         if record.place is not None and record.seen is not None:
             standing = self.waiting.standing(key, record.seen.group, record.place.rank)
-        return "; ".join(each for each in (standing, record.problem) if each)
+        return "; ".join(filter(None, (standing, record.problem)))
 
     def _preempt(self, own: Key, group: PlacementGroup) -> Generator[Write, None, bool]:
         """Yield writes that take the places of victims, so that *group* fits; their pods go next.
@@ -343,7 +343,7 @@ class GroupPlacer:
             problem = found.message
             asked = replace(group, status=degraded)
             standing = self.waiting.standing(key, asked, self.queue.rank(key))
-            message = "; ".join(each for each in (standing, problem) if each)
+            message = "; ".join(filter(None, (standing, problem)))
             status = replace(degraded, message=message, conditions=found.conditions)
             status = self._with_hold(key, status)
             reason = "Degraded"
@@ -370,7 +370,7 @@ def report_refusal(
     status = replace(
         group.status,
         state=found.state,
-        message="; ".join(each for each in (standing, found.message) if each),
+        message="; ".join(filter(None, (standing, found.message))),
         reserved=found.reserved,
         hold=found.hold,
         conditions=found.conditions,

@@ -25,7 +25,7 @@ from msgspec import Struct
 from nri_policy.cluster.numa.promises import CHOSEN_SECONDS
 from nri_policy.cluster.objects.document import CPU, Amounts, format_amount, is_bytes, with_place
 from nri_policy.cluster.objects.metadata import Key
-from nri_policy.cluster.objects.node import HOSTNAME, ClusterNode
+from nri_policy.cluster.objects.node import ClusterNode
 from nri_policy.cluster.objects.pod import Pod
 from nri_policy.cluster.requests.group import GROUP_LABEL, PlacementGroup
 from nri_policy.cluster.view import ClusterView
@@ -206,11 +206,8 @@ class PromisedRoom:
         kinds = {each.name: with_place(each.template.spec.effective()) for each in group.pod_sets}
         found: dict[str, Amounts] = {}
         for assignment in group.status.assignments:
-            if HOSTNAME not in assignment.levels:
-                continue
-            at, kind = assignment.levels.index(HOSTNAME), kinds.get(assignment.pod_set, {})
-            for place in assignment.domains:
-                host = place.values[at]
+            kind = kinds.get(assignment.pod_set, {})
+            for host, place in assignment.by_host():
                 named = self._view.on_host(host)
                 _add(found, named[0].name if named else host, kind, place.count)
         return found

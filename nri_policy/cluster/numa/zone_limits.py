@@ -38,7 +38,6 @@ from nri_policy.cluster.numa.promises import LiveZones
 from nri_policy.cluster.numa.zone_refusal import describe_refusal, make_refusal
 from nri_policy.cluster.objects.assignment import Assignment
 from nri_policy.cluster.objects.metadata import Key
-from nri_policy.cluster.objects.node import HOSTNAME
 from nri_policy.cluster.objects.pod import Pod, PodSpec
 from nri_policy.cluster.objects.settings import ZONE_LEVEL, ClusterSettings
 from nri_policy.cluster.requests.group import GroupStatus, PlacementGroup
@@ -265,14 +264,13 @@ class ZoneLimits(HostLimits):
         found: dict[str, list[PodsOnHost]] = {}
         for each in group.status.assignments:
             request = requests.get(each.pod_set)
-            if request is None or HOSTNAME not in each.levels:
+            if request is None:
                 continue
-            at = each.levels.index(HOSTNAME)
             in_zones = each.levels[-1] == ZONE_LEVEL + NODE_TYPE
-            for place in each.domains:
+            for host, place in each.by_host():
                 zone = zone_id(place.values[-1]) if in_zones else None
                 pods = PodsOnHost(each.pod_set, request, zone, place.count)
-                found.setdefault(place.values[at], []).append(pods)
+                found.setdefault(host, []).append(pods)
         return found
 
     def _pods_of(self, unit: Unit) -> list[PodsOnHost]:

@@ -6,7 +6,6 @@ from collections.abc import Mapping
 
 from nri_policy.cluster.engine.state.host_limits import HostRefusal, Refusals, RefusedByHost
 from nri_policy.cluster.objects.assignment import Assignment
-from nri_policy.cluster.objects.node import HOSTNAME
 from nri_policy.cluster.requests.group import Condition, GroupStatus
 from nri_policy.foundation.wording import counted
 
@@ -38,14 +37,13 @@ def make_refusal(message: str, refusals: Refusals) -> GroupStatus:
     text = "; ".join(refusals.texts)
     reason = "ZonesTooSmall" if refusals.too_small else "ZonesFull"
     condition = Condition(type=ZONES_REFUSE, reason=reason, message=text)
-    message = "; ".join(each for each in (message, text) if each)
+    message = "; ".join(filter(None, (message, text)))
     return GroupStatus(state="Unplaceable", message=message, conditions=[condition])
 
 
 def _text(assignment: Assignment, refused: Mapping[str, HostRefusal], when: str) -> str:
     """Return that hosts refuse pods of a pod set: *refused*, by host."""
-    at = assignment.levels.index(HOSTNAME)
-    hosts = len({place.values[at] for place in assignment.domains})
+    hosts = len({host for host, _ in assignment.by_host()})
     pods, of = (sum(getattr(one, name) for one in refused.values()) for name in ("pods", "of"))
     some = "its pods" if pods == of else f"{pods} of {of} of its pods"
     if not any(one.alone for one in refused.values()):

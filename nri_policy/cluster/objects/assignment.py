@@ -14,7 +14,7 @@ from collections.abc import Iterator, Sequence
 
 from msgspec import Struct
 
-from nri_policy.cluster.objects.document import DocumentError, join
+from nri_policy.cluster.objects.document import DocumentError, each_at, join
 from nri_policy.cluster.objects.node import HOSTNAME
 from nri_policy.foundation.wording import quoted
 
@@ -36,6 +36,12 @@ class Assignment(Struct, frozen=True, rename="camel"):
     pod_set: str
     levels: list[str]
     domains: list[DomainAssignment]
+
+    def by_host(self) -> Iterator[tuple[str, DomainAssignment]]:
+        """Yield each place with its host; none where hosts are no level."""
+        if HOSTNAME in self.levels:
+            at = self.levels.index(HOSTNAME)
+            yield from ((each.values[at], each) for each in self.domains)
 
 
 class RunValues(Struct, frozen=True, omit_defaults=True):
@@ -103,8 +109,8 @@ def _prefix(texts: Sequence[str]) -> str:
 def restore(stored: StoredAssignment, path: str) -> Assignment:
     """Return what was stored; raises DocumentError for what makes no sense."""
     domains = [*stored.domains]
-    for number, run in enumerate(stored.runs):
-        domains += _domains(run, join(join(path, "runs"), number))
+    for run, place in each_at(stored.runs, join(path, "runs")):
+        domains += _domains(run, place)
     for number, each in enumerate(domains):
         if 0 <= each.count <= MAX_COUNT and len(each.values) == len(stored.levels):
             continue  # paths take longer than the checks

@@ -7,7 +7,7 @@ Rule 2: an error names the place as a reader finds it: `nodes[3].status.allocata
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from functools import lru_cache
 from typing import Any, TypeVar
 
@@ -75,6 +75,11 @@ def join(path: str, key: str | int) -> str:
         return f"{path}[{key}]"
     name = key if re.fullmatch(r"[A-Za-z0-9_./-]{1,63}", key) else quoted(key)
     return f"{path}.{name}" if path else name
+
+
+def each_at(values: Iterable[_Kind] | None, path: str) -> Iterator[tuple[_Kind, str]]:
+    """Yield the entries of a list at *path*, each with its own path; none if there is no list."""
+    return ((each, join(path, number)) for number, each in enumerate(values or ()))
 
 
 def with_place(pod: Amounts) -> Amounts:

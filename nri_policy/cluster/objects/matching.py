@@ -10,7 +10,7 @@ from collections.abc import Iterable, Mapping
 
 from msgspec import Struct, field
 
-from nri_policy.cluster.objects.document import DocumentError, join
+from nri_policy.cluster.objects.document import DocumentError, each_at, join
 from nri_policy.cluster.objects.node import ClusterNode, Taint
 from nri_policy.foundation.wording import quoted
 
@@ -136,10 +136,9 @@ def check_affinity(affinity: NodeAffinity, path: str) -> None:
     required = "requiredDuringSchedulingIgnoredDuringExecution.nodeSelectorTerms"
     preferred = "preferredDuringSchedulingIgnoredDuringExecution"
     terms = affinity.required.nodeSelectorTerms if affinity.required else []
-    for number, term in enumerate(terms):
-        _check_term(term, join(join(path, required), number))
-    for number, each in enumerate(affinity.preferred or ()):
-        place = join(join(path, preferred), number)
+    for term, place in each_at(terms, join(path, required)):
+        _check_term(term, place)
+    for each, place in each_at(affinity.preferred, join(path, preferred)):
         if not 1 <= each.weight <= 100:
             raise DocumentError(join(place, "weight"), f"{each.weight} is not from 1 to 100")
         _check_term(each.preference, join(place, "preference"))
@@ -150,8 +149,7 @@ def _check_term(term: Term, path: str) -> None:
         ("matchExpressions", term.match_expressions),
         ("matchFields", term.match_fields),
     ):
-        for number, each in enumerate(expressions or ()):
-            place = join(join(path, name), number)
+        for each, place in each_at(expressions, join(path, name)):
             if each.operator not in _OPERATORS:
                 known = ", ".join(_OPERATORS)
                 raise DocumentError(

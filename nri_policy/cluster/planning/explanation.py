@@ -15,7 +15,7 @@ from nri_policy.cluster.engine.search.placement import count
 from nri_policy.cluster.engine.search.unfit_message import count_exclusions
 from nri_policy.cluster.engine.state.filter import Filter
 from nri_policy.cluster.engine.state.tree import Tree
-from nri_policy.cluster.engine.unit_placement import tree_of
+from nri_policy.cluster.engine.unit_placement import plan_of
 from nri_policy.cluster.objects.assignment import MAX_COUNT
 from nri_policy.cluster.objects.document import Amounts, with_place
 from nri_policy.cluster.objects.pod import Pod
@@ -37,9 +37,6 @@ from nri_policy.cluster.requests.request import (
     Unplaceable,
     exclusive_of,
     is_spread,
-    make_plan,
-    requests_nothing,
-    requests_topology,
     together_of,
     units_of,
 )
@@ -164,7 +161,7 @@ def is_malformed(engine: Engine, group: PlacementGroup) -> bool:
     trees, together, exclusive = [], together_of(group), exclusive_of(group.pod_sets)
     try:
         for unit in units_of(group):
-            tree, _ = _planned(engine, unit)
+            tree, _ = plan_of(engine.state, unit)
             find_crowded_domains(group, unit, tree, (), engine.state.view)
             trees.append(tree)
         if trees and together is not None:
@@ -176,21 +173,10 @@ def is_malformed(engine: Engine, group: PlacementGroup) -> bool:
     return False
 
 
-def _planned(engine: Engine, unit: Unit) -> tuple[Tree, PlacementPlan]:
-    """Return on which tree *unit* is placed, and what it asks for there; raises Unplaceable."""
-    anywhere = is_spread(unit.workers) and not requests_topology(unit.workers.request)
-    tree = tree_of(engine.state, unit)
-    nothing = requests_nothing(unit) or anywhere
-    wanted = make_plan(
-        unit, implied=nothing, levels=tree.shape.levels, settings=engine.state.settings
-    )
-    return tree, wanted
-
-
 def _pod_set(engine: Engine, unit: Unit) -> PodSetExplanation | None:
     """Return how much of a pod set fits at every level; None for an invalid request."""
     try:
-        tree, wanted = _planned(engine, unit)
+        tree, wanted = plan_of(engine.state, unit)
         most = engine.state.limits.of(replace(unit, workers=replace(unit.workers, count=MAX_COUNT)))
         counts, kind = count(tree, unit, wanted, engine.state.settings, {}, most)
     except Unplaceable:

@@ -17,7 +17,7 @@ from nri_policy.cluster.objects.assignment import (
     restore,
     store,
 )
-from nri_policy.cluster.objects.document import Amounts, DocumentError, convert, join
+from nri_policy.cluster.objects.document import Amounts, DocumentError, convert, each_at, join
 from nri_policy.cluster.objects.metadata import Namespaced, ObjectMeta
 from nri_policy.cluster.objects.node import HOSTNAME
 from nri_policy.cluster.objects.pod import Pod, PodSpec, Template, read_template
@@ -186,8 +186,7 @@ def read_group(value: object, path: str = "") -> PlacementGroup:
     namespace, own = document.metadata.key(path, "a group")
     pod_sets = []
     names: set[str] = set()
-    for number, each in enumerate(document.spec.pod_sets):
-        place = join(join(path, "spec.podSets"), number)
+    for each, place in each_at(document.spec.pod_sets, join(path, "spec.podSets")):
         if each.name in names:
             raise DocumentError(join(place, "name"), f"{quoted(each.name)} names two pod sets")
         names.add(each.name)
@@ -195,22 +194,13 @@ def read_group(value: object, path: str = "") -> PlacementGroup:
         template = Template(spec=PodSpec())
         if each.template is not None:
             template = read_template(each.template, join(place, "template"))
-        pod_sets.append(
-            PodSet(
-                name=each.name,
-                count=each.count,
-                template=template,
-                request=each.request,
-            )
-        )
+        pod_sets.append(PodSet(each.name, each.count, template, each.request))
     given = document.status or _Status()
-    place = join(path, "status.assignments")
+    stored = each_at(given.assignments, join(path, "status.assignments"))
     status = GroupStatus(
         state=given.state,
         message=given.message,
-        assignments=[
-            restore(each, join(place, number)) for number, each in enumerate(given.assignments)
-        ],
+        assignments=[restore(each, place) for each, place in stored],
         unhealthy_nodes=given.unhealthy_nodes,
         reserved=given.reserved,
         hold=given.hold,
@@ -252,10 +242,8 @@ def hosts_of(group: PlacementGroup) -> Counter[str]:
     """Return how many places a group has on each host; none where its levels name no hosts."""
     places: Counter[str] = Counter()
     for each in group.status.assignments:
-        if HOSTNAME in each.levels:
-            at = each.levels.index(HOSTNAME)
-            for place in each.domains:
-                places[place.values[at]] += place.count
+        for host, place in each.by_host():
+            places[host] += place.count
     return places
 
 

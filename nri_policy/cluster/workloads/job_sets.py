@@ -16,7 +16,7 @@ from typing import Any
 from msgspec import Struct
 from msgspec.structs import replace
 
-from nri_policy.cluster.objects.document import DocumentError, convert, join
+from nri_policy.cluster.objects.document import DocumentError, convert, each_at, join
 from nri_policy.cluster.objects.metadata import Key, ObjectIdentity
 from nri_policy.cluster.requests.annotations import (
     JOBSET_EXCLUSIVE,
@@ -88,8 +88,7 @@ def read_job_set(value: object, path: str) -> list[PlacementGroup]:
     given = convert(value, _JobSet, path)
     level = (given.metadata.annotations or {}).get(JOBSET_EXCLUSIVE)
     together, groups = [], []
-    for number, each in enumerate(given.spec.replicated_jobs):
-        place = join(join(path, "spec.replicatedJobs"), number)
+    for each, place in each_at(given.spec.replicated_jobs, join(path, "spec.replicatedJobs")):
         own = each.template.metadata or _Metadata()
         annotations = own.annotations or {}
         check_owner(annotations, join(place, "template.metadata.annotations"))

@@ -18,7 +18,7 @@ from nri_policy.cluster.objects.assignment import (
     check_count,
     from_host,
 )
-from nri_policy.cluster.objects.document import DocumentError, convert, join
+from nri_policy.cluster.objects.document import DocumentError, convert, each_at, join
 from nri_policy.cluster.objects.matching import Toleration
 from nri_policy.cluster.objects.metadata import Key, Namespaced, ObjectIdentity, StatusCondition
 from nri_policy.cluster.objects.pod import Pod, Template, read_template
@@ -199,8 +199,7 @@ def read_workload(value: object, path: str) -> KueueWorkload:
     admission = status.admission or _Admission()
     assigned = {each.name: each for each in admission.pod_set_assignments or ()}
     pod_sets = []
-    for number, each in enumerate(spec.pod_sets or ()):
-        place = join(join(path, "spec.podSets"), number)
+    for each, place in each_at(spec.pod_sets, join(path, "spec.podSets")):
         own = assigned.get(each.name, _PodSetAssignment())
         count = each.count if own.count is None else own.count
         check_count(count, 0, join(place, "count"))
@@ -216,8 +215,8 @@ def read_workload(value: object, path: str) -> KueueWorkload:
             )
         )
     stored = status.admission_checks or []
-    place = join(path, "status.admissionChecks")
-    checks = [convert(each, _Check, join(place, at)) for at, each in enumerate(stored)]
+    listed = each_at(stored, join(path, "status.admissionChecks"))
+    checks = [convert(each, _Check, place) for each, place in listed]
     namespace, name = meta.key(path, "a Workload")
     return KueueWorkload(
         namespace=namespace,

@@ -17,7 +17,7 @@ from typing import Any
 
 from msgspec import Struct
 
-from nri_policy.cluster.objects.document import DocumentError, convert, join
+from nri_policy.cluster.objects.document import DocumentError, convert, each_at, join
 from nri_policy.cluster.objects.metadata import Identified
 from nri_policy.cluster.objects.pod import Pod
 from nri_policy.foundation.wording import quoted
@@ -125,8 +125,7 @@ def replicas_of(value: Mapping[str, Any], path: str) -> Iterator[Replicas]:
             for key, each in found.items():
                 yield _read(each, str(key).lower(), part, join(place, str(key)))
         else:
-            for number, each in enumerate(found if isinstance(found, list) else ()):
-                own = join(place, number)
+            for each, own in each_at(found if isinstance(found, list) else None, place):
                 name = each.get(part.name) if isinstance(each, dict) else None
                 if not isinstance(name, str) or not name:
                     raise DocumentError(join(own, part.name), f"{quoted(name)} is no name")

@@ -27,7 +27,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from nri_policy.cluster.objects.device_claims import CLAIM, TEMPLATE, DeviceClaims
-from nri_policy.cluster.objects.document import DocumentError, convert, join
+from nri_policy.cluster.objects.document import DocumentError, convert, each_at, join
 from nri_policy.cluster.objects.metadata import Identified, Key, ObjectIdentity
 from nri_policy.cluster.objects.priority import PRIORITY_CLASS, PriorityClasses
 from nri_policy.cluster.requests import group as placement
@@ -270,11 +270,11 @@ def _replicas(value: Object, path: str) -> PlacementGroup:
 
 def _placement_group(value: Object, path: str) -> PlacementGroup:
     group = read_group(value, path)
-    places = [join(join(path, "spec.podSets"), number) for number in range(len(group.pod_sets))]
-    for each, place in zip(value["spec"]["podSets"], places, strict=True):
-        check_fields(each.get("template"), join(place, "template"))
-    pod_sets = tuple(
+    at = join(path, "spec.podSets")
+    for given, place in each_at(value["spec"]["podSets"], at):
+        check_fields(given.get("template"), join(place, "template"))
+    pod_sets = (
         with_request(each, join(place, "template.metadata"))
-        for each, place in zip(group.pod_sets, places, strict=True)
+        for each, place in each_at(group.pod_sets, at)
     )
-    return replace(group, pod_sets=pod_sets)
+    return replace(group, pod_sets=(*pod_sets,))

@@ -8,7 +8,15 @@ from collections.abc import Iterable, Mapping, Sequence
 from msgspec import Struct
 from msgspec.structs import replace
 
-from nri_policy.cluster.objects.document import CPU, Amounts, DocumentError, Wire, convert, join
+from nri_policy.cluster.objects.document import (
+    CPU,
+    Amounts,
+    DocumentError,
+    Wire,
+    convert,
+    each_at,
+    join,
+)
 from nri_policy.cluster.objects.metadata import ObjectIdentity
 from nri_policy.foundation.units import BILLIONTHS, parse_exact
 from nri_policy.nrt.numaplacement import VECTOR
@@ -121,8 +129,7 @@ def read_zones(value: object, path: str) -> NodeZones:
     document = convert(value, _Object, path)
     _, node = document.metadata.key(path, "a NodeResourceTopology")
     zones = []
-    for number, each in enumerate(document.zones or ()):
-        place = join(join(path, "zones"), number)
+    for each, place in each_at(document.zones, join(path, "zones")):
         resources = each.resources or []
         zones.append(
             Zone(
