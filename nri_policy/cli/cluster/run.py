@@ -37,9 +37,7 @@ def _lease_name(
 @click.command
 @click.option("--settings", "file", type=_PATH, help="A ClusterPlacement document.")
 @click.option(
-    "--kubeconfig",
-    type=_PATH,
-    help="How to reach the cluster; in a pod, by its service account.",
+    "--kubeconfig", type=_PATH, help="How to reach the cluster; in a pod, by its service account."
 )
 @click.option(
     "--listen",

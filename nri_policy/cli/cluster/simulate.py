@@ -124,12 +124,7 @@ def simulate(  # noqa: PLR0913, PLR0917 - click names them; one for each option
 
 
 def _play(
-    simulation: Simulation,
-    path: Path,
-    played: list[Played],
-    frames: Frames | None,
-    *,
-    every: bool,
+    simulation: Simulation, path: Path, played: list[Played], frames: Frames | None, *, every: bool
 ) -> Failure | None:
     """Add to *played* the steps of a file; return what is wrong with the one that ends it."""
     for number, step in enumerate(_steps(path), start=1):

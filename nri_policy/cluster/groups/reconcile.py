@@ -37,12 +37,7 @@ from nri_policy.cluster.groups.queue import seconds_between
 from nri_policy.cluster.groups.record import NO_FAILURE, Group, SeenGroup
 from nri_policy.cluster.groups.table import GroupTable
 from nri_policy.cluster.groups.unbound_pods import NOT_BOUND, UnboundPod, find_overdue
-from nri_policy.cluster.groups.writes import (
-    CreateGroup,
-    Notice,
-    Write,
-    WriteSpec,
-)
+from nri_policy.cluster.groups.writes import CreateGroup, Notice, Write, WriteSpec
 from nri_policy.cluster.objects.document import DocumentError
 from nri_policy.cluster.objects.metadata import Key, OwnerReference
 from nri_policy.cluster.objects.scheduler_constraints import describe

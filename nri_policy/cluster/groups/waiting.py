@@ -28,11 +28,7 @@ from nri_policy.cluster.groups.record import NONE, Rank, Reservation
 from nri_policy.cluster.groups.table import GroupTable
 from nri_policy.cluster.objects.metadata import Key
 from nri_policy.cluster.objects.pod import Pod
-from nri_policy.cluster.requests.group import (
-    GROUP_LABEL,
-    GroupStatus,
-    PlacementGroup,
-)
+from nri_policy.cluster.requests.group import GROUP_LABEL, GroupStatus, PlacementGroup
 from nri_policy.cluster.requests.request import spread_labels
 from nri_policy.foundation.wording import counted
 

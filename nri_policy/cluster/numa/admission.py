@@ -75,11 +75,7 @@ class WriteActive(Struct, frozen=True):
 class NumaAdmission:
     """The Workloads, checks and flavors of Kueue, and what is to be written of them."""
 
-    def __init__(
-        self,
-        zones: LiveZones,
-        clock: Clock = SYSTEM_CLOCK,
-    ) -> None:
+    def __init__(self, zones: LiveZones, clock: Clock = SYSTEM_CLOCK) -> None:
         self.places = WorkloadPlaces(zones)
         self.workloads: dict[Key, KueueWorkload] = {}
         self.checks: dict[str, AdmissionCheck] = {}

@@ -255,11 +255,7 @@ def read_binding(body: bytes) -> Binding:
 
 def binding_object(binding: Binding, zone: str | None) -> Object:
     """Return the Kubernetes object that binds a pod; the API server adds its annotations to it."""
-    metadata: Object = {
-        "namespace": binding.namespace,
-        "name": binding.name,
-        "uid": binding.uid,
-    }
+    metadata: Object = {"namespace": binding.namespace, "name": binding.name, "uid": binding.uid}
     if zone is not None:
         metadata["annotations"] = {ZONE_ANNOTATION: zone}
     target = {"apiVersion": "v1", "kind": "Node", "name": binding.node}

@@ -27,13 +27,7 @@ from nri_policy.cluster.engine.state.host_limits import (
     Refusals,
     RefusedByHost,
 )
-from nri_policy.cluster.numa.host_zones import (
-    ByHost,
-    HostZones,
-    Kinds,
-    PodsOnHost,
-    subtract_pods,
-)
+from nri_policy.cluster.numa.host_zones import ByHost, HostZones, Kinds, PodsOnHost, subtract_pods
 from nri_policy.cluster.numa.promises import LiveZones
 from nri_policy.cluster.numa.zone_refusal import describe_refusal, make_refusal
 from nri_policy.cluster.objects.assignment import Assignment
@@ -86,11 +80,7 @@ class ZoneLimits(HostLimits):
         return limits
 
     def beside(
-        self,
-        limits: Limits,
-        group: PlacementGroup,
-        unit: Unit,
-        taken: Mapping[str, Assignment],
+        self, limits: Limits, group: PlacementGroup, unit: Unit, taken: Mapping[str, Assignment]
     ) -> Limits:
         """Return the *limits* of a group's unit beside new assignments of the same group."""
         hosts = self.host_zones()
@@ -182,10 +172,7 @@ class ZoneLimits(HostLimits):
         )
 
     def emptied(
-        self,
-        usages: GroupUsages,
-        alone: Collection[Key] = (),
-        only: Collection[str] | None = None,
+        self, usages: GroupUsages, alone: Collection[Key] = (), only: Collection[str] | None = None
     ) -> Self:
         """Return those of a cluster in which nothing but the places of *usages* is in use.
 

@@ -57,11 +57,7 @@ def try_groups(
 
 
 def explain_group(
-    engine: Engine,
-    group: PlacementGroup,
-    pods: Iterable[Pod] = (),
-    *,
-    live: bool = False,
+    engine: Engine, group: PlacementGroup, pods: Iterable[Pod] = (), *, live: bool = False
 ) -> GroupExplanation:
     """Return why *group* fits or not; nothing changes. Raises DocumentError.
 

@@ -55,11 +55,5 @@ def make_group_rows(groups: Iterable[PlacementGroup], pods: Iterable[Pod]) -> li
         for group in groups
     ]
     return sorted(
-        rows,
-        key=lambda each: (
-            _ORDER[each.state],
-            -each.priority,
-            each.created,
-            each.key,
-        ),
+        rows, key=lambda each: (_ORDER[each.state], -each.priority, each.created, each.key)
     )

@@ -72,10 +72,7 @@ _EXCLUSIVE = (EXCLUSIVE, LWS_EXCLUSIVE, LWS_SUBGROUP_EXCLUSIVE, JOBSET_EXCLUSIVE
 MOVABLE = OURS + "movable"  # whether a plan may move the pod
 ZONE = OURS + "zone"  # the answer, not a part of a request
 _ASKING = (TOPOLOGY, ALGORITHM, SPREAD_OVER, MAX_PER_HOST)
-_KNOWN = (
-    *(GROUP, GROUP_SIZE, POD_SET, *_ASKING, EXCLUSIVE, *_TOGETHER),
-    *(ZONE, MOVABLE, WHY),
-)
+_KNOWN = (GROUP, GROUP_SIZE, POD_SET, *_ASKING, EXCLUSIVE, *_TOGETHER, ZONE, MOVABLE, WHY)
 
 MAX_LAYERS = 3
 _COMMA = re.compile(r",(?![^{]*\})")  # not one between weights
@@ -140,9 +137,7 @@ def with_constraints(
         request = replace(request or PlacementRequest(), max_per_host=1)
     if own.apart_over or own.max_skew:
         request = replace(
-            request or PlacementRequest(),
-            apart_over=[*own.apart_over],
-            max_skew=dict(own.max_skew),
+            request or PlacementRequest(), apart_over=[*own.apart_over], max_skew=dict(own.max_skew)
         )
     return request
 

@@ -29,11 +29,7 @@ class AdmissionWriter:
     """
 
     def __init__(
-        self,
-        client: Client,
-        admission: NumaAdmission,
-        may_write: Callable[[], bool],
-        clock: Clock,
+        self, client: Client, admission: NumaAdmission, may_write: Callable[[], bool], clock: Clock
     ) -> None:
         self.answers: dict[str, int] = {"Ready": 0, "Retry": 0, "Rejected": 0}
         self._client = client

@@ -37,12 +37,7 @@ class LeaseName(Namespaced, frozen=True):
 class Lease:
     """Competes for a Lease while it runs."""
 
-    def __init__(
-        self,
-        client: Client,
-        name: LeaseName,
-        clock: Clock = SYSTEM_CLOCK,
-    ) -> None:
+    def __init__(self, client: Client, name: LeaseName, clock: Clock = SYSTEM_CLOCK) -> None:
         self._client = client
         self._name = name
         self._clock = clock

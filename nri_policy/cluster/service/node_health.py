@@ -55,12 +55,7 @@ class _LeaseSeen(Struct, frozen=True):
 class NodeHealth:
     """Marks Nodes of silent daemons while this replica leads."""
 
-    def __init__(
-        self,
-        client: Client,
-        leads: Callable[[], bool],
-        clock: Clock,
-    ) -> None:
+    def __init__(self, client: Client, leads: Callable[[], bool], clock: Clock) -> None:
         self._client = client
         self._leads = leads
         self._clock = clock

@@ -73,11 +73,7 @@ def list_sources(  # noqa: PLR0913, PLR0917 - the receivers
         _pods(
             zones,
             [spread, pods, *also, *([] if room is None else [room]), *kueue],
-            [
-                zones.pods,
-                *(each.members.pods for each in also),
-                *(each.pods for each in kueue),
-            ],
+            [zones.pods, *(each.members.pods for each in also), *(each.pods for each in kueue)],
         ),
         _reports(cluster),
         _budgets(pods),
@@ -130,10 +126,7 @@ def _pods(
             each.remove_pod(*key)
 
     return WatchedKind(
-        kind=PODS,
-        take=take,
-        remove=remove,
-        known=lambda: {key for each in known for key in each()},
+        kind=PODS, take=take, remove=remove, known=lambda: {key for each in known for key in each()}
     )
 
 
@@ -144,10 +137,7 @@ def _budgets(pods: NodePods) -> WatchedKind:
         pods.set_budget(key, read_budget(document, ""))
 
     return WatchedKind(
-        kind=BUDGETS,
-        take=take,
-        remove=lambda key: pods.set_budget(key, None),
-        known=pods.budgets,
+        kind=BUDGETS, take=take, remove=lambda key: pods.set_budget(key, None), known=pods.budgets
     )
 
 
