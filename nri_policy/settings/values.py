@@ -466,7 +466,7 @@ def memory_kinds(value: object) -> Mapping[int, MemoryKind]:
 
 
 def plain(value: object) -> Any:  # noqa: PLR0911 - one form a type
-    """Return *value* in plain YAML or JSON types, as its reader accepts it."""
+    """Return a single *value* in plain YAML or JSON types, as its reader accepts it."""
     match value:
         case ListedCPUs():
             return f"{'exclude-' * value.excluded}cpuset:{value.cpus}"
@@ -479,10 +479,6 @@ def plain(value: object) -> Any:  # noqa: PLR0911 - one form a type
             return value.pattern
         case float():
             return f"{value:.9f}".rstrip("0").rstrip(".") + "s"
-        case tuple():
-            return [plain(item) for item in value]
-        case Mapping():
-            return {str(key): plain(item) for key, item in value.items()}
         case StrEnum():
             return value.value
         case _:

@@ -49,3 +49,29 @@ def test_the_kernel_accepts_preferences_of_0_to_255_and_one_with_the_governor_pe
     assert not problems_of(**{name: 255}, freqGovernor="powersave")
     text = "with the governor performance the kernel accepts only 0"
     assert problems_of(**{name: 1}, freqGovernor="performance") == [f"{name}: 1: {text}"]
+
+
+def test_a_priority_of_turbo_frequencies_is_given_in_one_way() -> None:
+    assert problems_of(pctPriority="high", sstClosID=1) == [
+        "sstClosID: it cannot be set beside pctPriority",
+        "sstClosID: other classes have pctPriority: one of both",
+    ]
+    assert problems_of(pctMinFreq="1GHz", pctMaxFreq="2GHz") == [
+        "pctMinFreq: it requires pctPriority",
+        "pctMaxFreq: it requires pctPriority",
+    ]
+    assert not problems_of(pctPriority="high", pctMinFreq="1GHz", pctMaxFreq="2GHz")
+
+
+def test_only_a_class_with_a_priority_is_published() -> None:
+    text = "publishExtendedResource: it requires pctPriority or sstClosID"
+    assert problems_of(publishExtendedResource=True) == [text]
+    assert not problems_of(publishExtendedResource=True, pctPriority="low")
+    assert not problems_of(publishExtendedResource=True, sstClosID=0)
+
+
+def test_one_class_has_each_priority() -> None:
+    classes = [{"name": name, "pctPriority": "high"} for name in ("one", "two")]
+    spec = {"reservedResources": {"cpu": 1}, "cpuClasses": classes, "sharedPoolCPUClass": "one"}
+    with pytest.raises(SettingsError, match=r"\[1\].pctPriority: another class is 'high' already"):
+        from_spec(spec, "here")

@@ -409,6 +409,27 @@ def test_the_sample_has_every_supported_field_with_its_default() -> None:
         ("instrumentation.httpEndpoint", 8891, f"8891 is not {ENDPOINT}"),
         ("instrumentation.reportPeriod", "10ms", "'10ms' is too short; at least 1s is required"),
         ("instrumentation.reportPeriod", 30, f"30 is not {DURATION}"),
+        ("log.klog", "v=4", "'v=4' is not a map"),
+        (
+            "log.klog",
+            {"log_fil": "a"},
+            "'log_fil' is not an option of klog; did you mean 'log_file'?",
+        ),
+        ("log.klog", {1: "a"}, "1 is not an option of klog"),
+        ("cpuClasses", {}, "a map (0 entries) is not a list"),
+        ("namespaceSchedulingClasses", "a", "'a' is not a map of namespace to class"),
+        ("namespaceSchedulingClasses", {"": "a"}, "'' is not a namespace"),
+        ("podQoSSchedulingClasses", "a", "'a' is not a map of QoS to class"),
+        (
+            "podQoSSchedulingClasses",
+            {"best": "a"},
+            "'best' is not one of besteffort, burstable, guaranteed",
+        ),
+        (
+            "podQoSSchedulingClasses",
+            {"Burstable": "a", "burstable": "a"},
+            "'burstable' is given twice",
+        ),
     ],
 )
 def test_an_error_names_the_path_the_value_and_what_is_allowed(
@@ -497,6 +518,21 @@ def test_what_does_not_go_together_is_reported_beside_fields_that_are_wrong() ->
     assert "sharedPoolCPUClass: 'a' is not one of cpuClasses (none)" in told
     assert beyond in told
     assert beyond not in " ".join(problems_of(spec | {"availableResources": {"cpu": 1}}))
+
+
+def test_metrics_are_exported_in_one_way() -> None:
+    def exported(to: str) -> dict[str, Any]:
+        return RESERVED | {"instrumentation": {"prometheusExport": True, "metricsExporter": to}}
+
+    from_spec(exported("prometheus"), "here")
+    assert problems_of(exported("otlp-http")) == [
+        "instrumentation.metricsExporter: 'otlp-http' contradicts prometheusExport"
+    ]
+
+
+def test_classes_of_cpus_need_one_for_shared_cpus() -> None:
+    problem = "sharedPoolCPUClass: it is required with cpuClasses"
+    assert problems_of(RESERVED | {"cpuClasses": [{"name": "a"}]}) == [problem]
 
 
 def test_settings_that_work_against_each_other_are_noted() -> None:

@@ -44,6 +44,26 @@ def test_what_is_no_share_is_refused(text: str) -> None:
     ]
 
 
+@pytest.mark.parametrize(
+    ("field", "value", "problem"),
+    [
+        ("l3Allocation", {"all": {"unified": 50}}, "50 is not a share of a cache"),
+        ("mbAllocation", ["50%"], "a list (1 entries) is not a map of cache ids to lists"),
+        ("mbAllocation", {"half": ["50%"]}, "'half' is not a list of cache ids"),
+        ("mbAllocation", {"all": ["0%"]}, "'0%' is not a bandwidth, such as 50% or 1000MBps"),
+        ("mbAllocation", {"all": ["101%"]}, "'101%' is not a bandwidth"),
+    ],
+)
+def test_a_share_in_another_form_is_refused(field: str, value: object, problem: str) -> None:
+    (found,) = problems_of({"classes": {"gold": {field: value}}})
+    assert problem in found
+
+
+def test_a_class_is_in_one_partition() -> None:
+    (problem,) = problems_of({"classes": {"gold": {}}}, {"classes": {"gold": {}}})
+    assert problem == "control.rdt.partitions.other.classes: 'gold' is given twice"
+
+
 @pytest.mark.parametrize("name", ["a b", ".", "..", ".a", "a/b", "a\n", "tasks", "info", "x" * 65])
 def test_a_class_has_a_name_that_the_tuner_accepts(name: str) -> None:
     with pytest.raises(ValueError, match="is not the id of a resctrl"):
