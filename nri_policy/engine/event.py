@@ -102,7 +102,7 @@ class StoredGrant(Struct, frozen=True, kw_only=True, omit_defaults=True):
     pool: str  # name: ids are another tree's
     grant: Grant
     deadline: float | None  # end of its cold start, seconds since the epoch
-    resources: Resources | None = None  # at that time; None: unknown
+    resources: Resources  # at that time
     created: int = 0  # ns since the epoch, or later than all before it; 0: unknown
     classes: Classes | None = None  # what it has by them
     home: str | None = None  # the name of the pool that the grant's home is

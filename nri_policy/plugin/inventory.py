@@ -116,7 +116,7 @@ class Inventory:
                 state=ContainerState.CREATED,
                 created=stored.created,
                 labels={},
-                resources=stored.resources or Resources(),
+                resources=stored.resources,
                 cgroup=cgroup_of(by_uid[stored.pod_uid].linux.cgroup_parent, each, runtime),
             )
             for each, stored in held.items()

@@ -294,6 +294,7 @@ def stored_claim(part: ClaimPart, cpus: CPUSet, layout: Layout) -> StoredGrant:
         pool=part.pool,
         grant=replace(plain_grant(request, layout.tree.top.id, EMPTY), exclusive=cpus),
         deadline=None,
+        resources=holder.resources,
         part=part,
     )
 

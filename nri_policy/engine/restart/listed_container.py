@@ -38,9 +38,8 @@ def match_stored(
         created=stored.created or container.created,
         requirements=stored.requirements,
         pod_level=stored.pod_level,
+        resources=stored.resources,
     )
-    if stored.resources is not None:
-        known = replace(known, resources=stored.resources)
     return update_from_list(known, stored.entitlement.milli, container), stored
 
 

@@ -70,8 +70,7 @@ def resume(layout: Layout, picture: Synchronized) -> State:
     pools = {pool.name: pool.id for pool in layout.tree.pools}
     for listed in picture.containers:
         stored = picture.held[listed.id]
-        asked = stored.resources or listed.resources
-        container = replace(listed, resized=stored.resized, resources=asked)
+        container = replace(listed, resized=stored.resized, resources=stored.resources)
         request, _ = layout.requests.read(container)
         candidate = Candidate(
             container=container,
