@@ -93,6 +93,17 @@ def test_a_reader_finds_each_container_on_its_node(containers: dict[ContainerNam
     assert decode(encoded.metadata, encoded.vectors, more) is None
 
 
+def test_a_reader_finds_containers_that_are_far_apart() -> None:
+    names = sorted(
+        (("n", "p", f"c{number}") for number in range(2000)),
+        key=lambda name: xxh64("\0".join(name).encode()),
+    )
+    far = {names[0], names[65], names[200], names[1999]}
+    containers = {name: int(name in far) for name in names}
+    encoded = encode(containers, 2)
+    assert decode(encoded.metadata, encoded.vectors, containers) == containers
+
+
 @pytest.mark.parametrize(
     ("metadata", "vector"),
     [
