@@ -7,6 +7,7 @@ from nri_policy.engine.choice.shortage import PlacementError
 from nri_policy.engine.event import Created, Event, PodStopped, Resized, Stopped, Synchronized
 from nri_policy.engine.grant import AGAIN
 from nri_policy.node import view_of
+from nri_policy.workload.annotations import ZONE
 from nri_policy.workload.pod import Container
 from tests.support import nodes, rooms
 from tests.support.engine_driver import EngineDriver
@@ -114,6 +115,16 @@ def test_what_the_runtime_is_told_again_keeps_its_cause() -> None:
     driver.note(Synchronized(containers=tuple(listed)))
     assert {each.cause for each in driver.decision.changes.values()} == {AGAIN}
     assert driver.decision_log.causes == {guest.full_name: cause}
+
+
+async def test_a_watcher_hears_the_warnings_of_a_decision() -> None:
+    driver = LoggedDriver()
+    odd = nodes.container(1000, annotations={ZONE: "nowhere"})
+    with driver.decision_log.watching() as watcher:
+        driver.note(created(odd))
+        heard = await watcher.next()
+    assert [*heard.warnings] == [*driver.decision.warnings]
+    assert "'nowhere' is not a zone of this node" in heard.warnings[0]
 
 
 async def test_a_watcher_that_lags_loses_the_rest_and_hears_of_it() -> None:
