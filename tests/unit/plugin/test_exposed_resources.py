@@ -161,6 +161,22 @@ async def test_after_a_restart_all_see_what_they_have_now(
     assert not (tmp_path / "gone").exists()
 
 
+async def test_a_container_runs_though_its_resources_cannot_be_shown(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    stage = Stage(tmp_path / "containers", monkeypatch)
+    shown, unseen = nodes.best_effort(), nodes.best_effort()
+    await stage.create(shown)
+    (tmp_path / "containers" / shown.id / FILE).mkdir()
+    stage.exposed.show(shown.id)
+    (tmp_path / "containers").rename(tmp_path / "gone")
+    (tmp_path / "containers").touch()
+    await stage.place(unseen)
+    assert stage.exposed.add(unseen.id) is None
+    failed = [vars(each)["container"] for each in caplog.records if each.msg == "not-exposed"]
+    assert failed == [shown.id, unseen.id]
+
+
 async def test_a_folder_that_the_host_does_not_have_is_mounted_nowhere(tmp_path: Path) -> None:
     """The runtime would refuse every container that was to mount it."""
     node = Node(Engine(nodes.machine(), nodes.settings()))

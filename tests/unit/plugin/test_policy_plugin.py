@@ -150,6 +150,49 @@ async def test_any_request_says_that_the_runtime_has_handled_all_answers_before(
     assert stage.answers.request is None, "it has ended"
 
 
+@pytest.mark.parametrize(("nri", "warned"), [("v0.6.0", True), ("v0.6.1", False)])
+async def test_a_runtime_that_can_hang_when_we_register_is_warned_of(
+    nri: str, *, warned: bool, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    request = pb.ConfigureRequest(
+        runtime_name="containerd", runtime_version="1.7.20", NRI_version=nri
+    )
+    await Stage(tmp_path).answer("Configure", request)
+    assert ("old-runtime" in [each.msg for each in caplog.records]) is warned
+
+
+@pytest.mark.parametrize(
+    ("runtime", "version", "placed"), [("containerd", "2.1.9", False), ("cri-o", "1.34.0", True)]
+)
+async def test_a_created_container_of_a_pod_without_a_process_has_ended_where_pods_show_one(
+    runtime: str, version: str, *, placed: bool, tmp_path: Path
+) -> None:
+    host = EmbeddedRuntime(tmp_path / "nri.sock", online_cpus=EMPTY, memory_nodes=EMPTY)
+    stage = Stage(tmp_path, cgroups=SimulatedCgroups(host))
+    configure = pb.ConfigureRequest(runtime_name=runtime, runtime_version=version)
+    await stage.answer("Configure", configure)
+    pod, container = made("created", 1000)
+    container.state = pb.CONTAINER_CREATED
+    await stage.answer("Synchronize", pb.SynchronizeRequest(pods=[pod], containers=[container]))
+    assert ("created" in stage.node.view.placed) is placed
+
+
+async def test_a_refusal_is_logged_with_the_name_of_its_container(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    stage = Stage(tmp_path)
+    fits, large = made("fits", 1000), made("large", 99_000)
+    await stage.create(fits)
+    async with stage.node.turn:
+        with pytest.raises(CallRefused, match="99 exclusive CPUs"):
+            await stage.plugin.create_container(*large)
+        with pytest.raises(CallRefused, match="98 exclusive CPUs"):
+            await stage.plugin.update_container(*fits, amounts(98_000))
+    found = [(vars(each)["container"], vars(each)["reason"]) for each in caplog.records]
+    assert [name for name, _ in found] == ["default/large/main", "default/fits/main"]
+    assert "98 exclusive CPUs" in found[1][1]
+
+
 async def test_a_container_finds_its_resources_when_it_starts(tmp_path: Path) -> None:
     """Its folder is there to be mounted before: the creation waits for no file."""
     stage, (pod, container) = Stage(tmp_path), made("one", 1000)
