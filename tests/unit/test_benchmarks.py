@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import os
 import sys
 from importlib import import_module
@@ -102,5 +103,8 @@ def test_a_benchmark_runs_and_prints_something(
         for constant, value in constants.items():
             assert hasattr(home, constant)
             monkeypatch.setattr(home, constant, value)
-    import_module(f"benchmarks.{name}").main()
+    try:
+        import_module(f"benchmarks.{name}").main()
+    finally:
+        logging.disable(logging.NOTSET)  # some turn it off
     assert capsys.readouterr().out.strip()
