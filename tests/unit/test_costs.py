@@ -1,7 +1,7 @@
-"""What typical decisions cost, counted instead of timed: calls of functions, Python's and compiled.
+"""What typical decisions and requests cost: calls of functions, Python's and compiled.
 
-The counts are the same on every machine and under any load, so a change that makes a decision
-dearer shows in its review, in `costs.json`. To take the new counts over:
+They are counted, not timed, so they are the same on every machine and under any load: a change that
+makes one dearer shows in its review, in `costs.json`. To take the new counts over:
 
     NRI_POLICY_TAKE_COSTS=1 .venv/bin/pytest tests/unit/test_costs.py
 
@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import gc
 import json
+import logging
 import os
 import sys
 from collections.abc import Callable, Iterator
@@ -24,7 +25,7 @@ from msgspec.structs import replace
 from nri_policy.engine.engine import Engine
 from nri_policy.engine.event import Created, Event, Resized, Stopped
 from nri_policy.workload.pod import Container
-from tests.support import busy_node, nodes
+from tests.support import busy_node, nodes, pod_lives
 
 COSTS = Path(__file__).with_name("costs.json")
 TOLERANCE = 1.02
@@ -92,8 +93,24 @@ def measured(cpus: int = CPUS, running: int = RUNNING) -> dict[str, int]:
     }
 
 
-def test_decisions_cost_what_they_did() -> None:
-    costs = measured()
+async def requests(folder: Path) -> dict[str, int]:
+    """Return the calls of each request of two pods' lives, with what comes after the answer."""
+    logging.disable()
+    try:
+        daemon = pod_lives.Daemon(nodes.machine(), folder)
+        counts = {}
+        for sort, milli in {"shared": 500, "exclusive": 1000}.items():
+            for turn in range(3):  # what is worked out once is
+                for method, ask in daemon.life(f"{sort}-{turn}", milli):
+                    counts[f"{method} {sort}"] = calls(ask)
+    finally:
+        logging.disable(logging.NOTSET)
+    daemon.store.close()
+    return counts
+
+
+async def test_decisions_and_requests_cost_what_they_did(tmp_path: Path) -> None:
+    costs = measured() | await requests(tmp_path)
     if os.environ.get("NRI_POLICY_TAKE_COSTS"):
         COSTS.write_text(json.dumps(costs, indent=2) + "\n")
     known = json.loads(COSTS.read_text())
@@ -107,8 +124,9 @@ def test_decisions_cost_what_they_did() -> None:
         assert not cheaper, "calls before and now: take the new counts over"
 
 
-def test_the_count_is_the_same_each_time() -> None:
+async def test_the_count_is_the_same_each_time(tmp_path: Path) -> None:
     assert measured() == measured()
+    assert await requests(tmp_path / "one") == await requests(tmp_path / "other")
 
 
 def test_the_calls_grow_far_slower_than_the_containers() -> None:
