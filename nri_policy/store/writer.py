@@ -213,11 +213,11 @@ class StoreWriter:
         """Remember record *seq* if it is a resize that changed nothing; forget what it changed."""
         for each in held:
             self._resizes.pop(each, None)
-        refusal: str | None = str(outcome)
-        changed = False
         if isinstance(outcome, Decision):
             refusal = None
             changed = bool(held or outcome.changes) or outcome.placement is not None
+        else:
+            refusal, changed = str(outcome), False
         match event:
             case Resized(container_id=each) if not changed:
                 self._resizes[each] = _Resize(seq=seq, event=form, refusal=refusal)
