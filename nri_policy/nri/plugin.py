@@ -95,9 +95,10 @@ class Plugin(Protocol):
     def late(self, method: str, request: Message) -> Message | None:
         """Return a safe answer to a request that has used 80 % of its time, or None to go on.
 
-        *method* is the RPC's name and *request* its message; the answer is the RPC's response
-        message. A runtime drops a plugin that misses its deadline, so any answer is better than
-        none. The method that was late goes on, in its turn, but its own answer is lost.
+        *method* is the RPC's name and *request* its message, or the `StateChangeEvent` that stands
+        for it; the answer is the RPC's response message. A runtime drops a plugin that misses its
+        deadline, so any answer is better than none. The method that was late goes on, in its turn,
+        but its own answer is lost.
         """
 
 

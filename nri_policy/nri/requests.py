@@ -1,8 +1,7 @@
-"""The requests of one connection: those that wait for something get a task of their own.
+"""The requests of one connection, and its end once these are answered.
 
-Requests are handled in order of arrival, and begin as soon as they are read: most are answered at
-once, so no task is made and the loop makes no turn for them. A method can go on after its answer:
-it is no request any more then, and outlives the connection.
+Requests are handled in order of arrival, and begin as soon as they are read. A method can go on
+after its answer: it is no request any more then, and outlives the connection.
 """
 
 from __future__ import annotations
@@ -10,10 +9,8 @@ from __future__ import annotations
 import asyncio
 import logging
 import math
-import types
-from collections.abc import Callable, Coroutine, Generator
+from collections.abc import Callable
 from functools import partial
-from typing import Any
 
 from nri_policy.foundation.clock import Clock
 from nri_policy.nri.connection import SERVICES
@@ -48,7 +45,7 @@ class Requests:
     ) -> None:
         self.service = service
         self.finished: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        # by stream; None: the request has just begun, without a task
+        # by stream; None: the request has begun, and has not waited for anything yet
         self.unanswered: dict[int, asyncio.Task[None] | None] = {}
         self._last_connection = last_connection
         self._pauses = pauses
@@ -67,7 +64,8 @@ class Requests:
             return
         if request.method not in _HANDSHAKE:
             self.end_doubt()  # it does call us
-        serving = self.service.serve(
+        self.unanswered[request.stream] = None
+        serving = self.service.begin(
             request.method,
             request.payload,
             came=self._pauses.came(received),
@@ -75,14 +73,8 @@ class Requests:
             budget=request.timeout_nano / 1e9 or math.inf,
             to=partial(self._answered, request.stream, answer),
         )
-        self.unanswered[request.stream] = None
-        try:
-            awaited = serving.send(None)
-        except StopIteration:
-            return
-        self.unanswered[request.stream] = asyncio.create_task(
-            _continue(serving, awaited), name="nri request"
-        )
+        if serving is not None:
+            self.unanswered[request.stream] = serving
 
     def finish(self) -> None:
         """Accept no more requests; finish when all accepted ones are answered."""
@@ -114,21 +106,3 @@ class Requests:
         if not self.finished.done():
             log.warning("giving-up", extra={"reason": reason})
             self.finished.set_result(None)
-
-
-async def _continue(work: Coroutine[Any, Any, None], awaited: object) -> None:
-    """Go on with begun *work*, which waits for what is *awaited*."""
-    await _rest(work, awaited)  # a task takes no generator
-
-
-@types.coroutine
-def _rest(work: Coroutine[Any, Any, None], awaited: object) -> Generator[Any, Any, None]:
-    while True:
-        try:
-            step = partial(work.send, (yield awaited))
-        except BaseException as error:  # noqa: BLE001 - a cancellation as well
-            step = partial(work.throw, error)
-        try:
-            awaited = step()
-        except StopIteration:
-            return

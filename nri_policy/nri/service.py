@@ -12,7 +12,8 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable
+import types
+from collections.abc import Awaitable, Callable, Coroutine, Generator
 from contextlib import AbstractAsyncContextManager
 from enum import StrEnum
 from functools import partial
@@ -156,22 +157,20 @@ class PluginService:
             if not answered.cancelled():
                 answered.set_result(outcome)
 
-        serving = asyncio.create_task(
-            self.serve(
-                method, payload, came=received, received=received, budget=budget, to=respond
-            ),
-            name=f"nri {method}",
+        serving = self.begin(
+            method, payload, came=received, received=received, budget=budget, to=respond
         )
         try:
             answer = await answered
         except asyncio.CancelledError:
-            serving.cancel()
+            if serving is not None:
+                serving.cancel()
             raise
         if isinstance(answer, CallRefused):
             raise answer
         return answer
 
-    async def serve(  # noqa: PLR0913 - keywords: times and the reply
+    def begin(  # noqa: PLR0913 - keywords: times and the reply
         self,
         method: str,
         payload: bytes,
@@ -180,73 +179,101 @@ class PluginService:
         received: float,
         budget: float,
         to: Respond,
-    ) -> None:
-        """Handle a request with *budget* seconds.
+    ) -> asyncio.Task[None] | None:
+        """Handle a request with *budget* seconds; return the task of one that has to wait.
 
         It was read at *received*, and may have been here since it *came*.
         The response, or the status to send instead, goes *to* the caller: when the method ends, or
         by the deadline without it, if that can be helped. A task that is cancelled sends nothing.
+
+        Most methods wait for nothing: they end here, without a task, and cannot be late.
         """
         if method not in METHODS:
             text = f"this plugin has no method {method[:64]!r}"
             to(CallRefused(text, code=Code.UNIMPLEMENTED))
-            return
-        clock = self._clock
+            return None
         call = Call(
-            method=method, came=came, received=received, deadline=received + budget, clock=clock
+            method=method,
+            came=came,
+            received=received,
+            deadline=received + budget,
+            clock=self._clock,
         )
-
-        def answer(outcome: bytes | CallRefused) -> None:
-            call.answered = True
-            to(outcome)
-            result = RequestResult.OK
-            if isinstance(outcome, CallRefused):
-                result = (
-                    RequestResult.FAILED if outcome.code == Code.INTERNAL else RequestResult.REFUSED
-                )
-            self._observe(call.method, result, clock.now() - received)
-
+        answer = partial(self._answer, call, to)
         try:
-            outcome = await self._outcome(call, payload, answer)
+            request = _REQUESTS[method].FromString(payload)
+        except DecodeError:
+            text = f"{method} request is malformed"
+            answer(CallRefused(text, code=Code.INVALID_ARGUMENT))
+            return None
+        if isinstance(request, StateChangeEvent):
+            if request.event not in _STATE_CHANGES:  # an error could fail the pod
+                answer(b"")
+                return None
+            call.method = _STATE_CHANGES[request.event]
+        serving = self._serve(call, request, answer)
+        try:
+            awaited = serving.send(None)
+        except StopIteration:
+            return None
+        seconds = received + LATE * budget - self._clock.now()
+        in_time = self._clock.call_later(seconds, partial(self._late, call, request, answer))
+        task = asyncio.create_task(_continue(serving, awaited), name=f"nri {call.method}")
+        task.add_done_callback(lambda _: in_time())
+        return task
+
+    async def _serve(self, call: Call, request: Message, answer: Respond) -> None:
+        """Run the method in its turn, and answer unless that was done meanwhile."""
+        outcome: bytes | CallRefused
+        try:
+            async with self._turn:
+                self._plugin.begin(call)
+                try:
+                    response = await self._run(call, request)
+                finally:
+                    self._plugin.end()
+            outcome = b"" if response is None else response.SerializeToString()
+        except CallRefused as refusal:
+            outcome = refusal
         except asyncio.CancelledError:
-            if not call.answered:
-                self._observe(call.method, RequestResult.FAILED, clock.now() - received)
-            call.answered = True
-            raise
+            task = asyncio.current_task()
+            if task is not None and task.cancelling():
+                if not call.answered:
+                    self._note(call, RequestResult.FAILED)
+                call.answered = True
+                raise
+            outcome = CallRefused(f"{call.method} was cancelled", code=Code.INTERNAL)
+        except Exception as error:  # noqa: BLE001 - the boundary: a bug must not end the session
+            outcome = _bug(call, error)
         if call.answered:
             reason = outcome.message if isinstance(outcome, CallRefused) else ""
             log.warning("overdue-finished", extra={"method": call.method, "refused": reason})
         else:
             answer(outcome)
 
-    async def _outcome(self, call: Call, payload: bytes, answer: Respond) -> bytes | CallRefused:
-        """Return what a request comes to; *answer* what can be answered before, if it is late."""
-        try:
-            request = _decode(call.method, payload)
-            if isinstance(request, StateChangeEvent):
-                if request.event not in _STATE_CHANGES:  # an error could fail the pod
-                    return b""
-                call.method, request = _as_call(request)
-            seconds = call.received + LATE * (call.deadline - call.received) - call.clock.now()
-            late = partial(self._late, call, request, answer)
-            in_time = self._clock.call_later(seconds, late)
-            try:
-                response = await self._run(call, request)
-            finally:
-                in_time()
-            return b"" if response is None else response.SerializeToString()
-        except CallRefused as refusal:
-            return refusal
-        except asyncio.CancelledError:
-            task = asyncio.current_task()
-            if task is not None and task.cancelling():
-                raise
-            return CallRefused(f"{call.method} was cancelled", code=Code.INTERNAL)
-        except Exception as error:  # noqa: BLE001 - the boundary: a bug must not end the session
-            return _bug(call, error)
+    def _run(self, call: Call, request: Message) -> Awaitable[Message | None]:
+        if isinstance(request, ConfigureRequest):
+            return self._configure(request)
+        if isinstance(request, SynchronizeRequest):
+            return self._synchronize(request, call)
+        return _EVENTS[call.method](self._plugin, request)
+
+    def _answer(self, call: Call, to: Respond, outcome: bytes | CallRefused) -> None:
+        call.answered = True
+        to(outcome)
+        result = RequestResult.OK
+        if isinstance(outcome, CallRefused):
+            failed = outcome.code == Code.INTERNAL
+            result = RequestResult.FAILED if failed else RequestResult.REFUSED
+        self._note(call, result)
+
+    def _note(self, call: Call, result: RequestResult) -> None:
+        self._observe(call.method, result, self._clock.now() - call.received)
 
     def _late(self, call: Call, request: Message, answer: Respond) -> None:
         """Answer without waiting for the method, if there is an answer that does no harm."""
+        if call.answered:
+            return
         instead: bytes | CallRefused | None = None
         try:
             response = self._plugin.late(call.method, request)
@@ -274,18 +301,6 @@ class PluginService:
         if not self._late_list:
             self._late_list = True
             self._listed(late=True)
-
-    async def _run(self, call: Call, request: Message) -> Message | None:
-        async with self._turn:
-            self._plugin.begin(call)
-            try:
-                if isinstance(request, ConfigureRequest):
-                    return await self._configure(request)
-                if isinstance(request, SynchronizeRequest):
-                    return await self._synchronize(request, call)
-                return await _EVENTS[call.method](self._plugin, request)
-            finally:
-                self._plugin.end()
 
     async def _configure(self, request: ConfigureRequest) -> ConfigureResponse:
         runtime = Runtime.from_request(request)
@@ -333,23 +348,25 @@ class PluginService:
         return self.runtime is not None and self.runtime.closes_unsynchronized
 
 
-def _decode(method: str, payload: bytes) -> Message:
-    try:
-        return _REQUESTS[method].FromString(payload)
-    except DecodeError as error:
-        raise CallRefused(f"{method} request is malformed", code=Code.INVALID_ARGUMENT) from error
-
-
-def _as_call(event: StateChangeEvent) -> tuple[str, Message]:
-    """Return the method that *event* stands for, and its request."""
-    method = _STATE_CHANGES[event.event]
-    parts: dict[str, Message] = {"pod": event.pod}
-    if method.endswith("Container"):
-        parts["container"] = event.container
-    return method, _REQUESTS[method](**parts)
-
-
 def _bug(call: Call, error: Exception) -> CallRefused:
     log.error("failed", extra={"method": call.method}, exc_info=error)
     text = f"internal error in {call.method}: {type(error).__name__}"
     return CallRefused(text, code=Code.INTERNAL)
+
+
+async def _continue(work: Coroutine[Any, Any, None], awaited: object) -> None:
+    """Go on with begun *work*, which waits for what is *awaited*."""
+    await _rest(work, awaited)  # a task takes no generator
+
+
+@types.coroutine
+def _rest(work: Coroutine[Any, Any, None], awaited: object) -> Generator[Any, Any, None]:
+    while True:
+        try:
+            step = partial(work.send, (yield awaited))
+        except BaseException as error:  # noqa: BLE001 - a cancellation as well
+            step = partial(work.throw, error)
+        try:
+            awaited = step()
+        except StopIteration:
+            return

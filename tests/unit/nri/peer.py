@@ -105,8 +105,10 @@ class SleepingClock(Clock, frozen=True, kw_only=True):
     """A clock that knows no time but that of its `sleep`."""
 
     def call_later(self, seconds: float, callback: Callable[[], None]) -> Callable[[], None]:
+        due = self.now() + seconds
+
         async def call() -> None:
-            await self.sleep(seconds)
+            await self.sleep(due - self.now())
             callback()
 
         timer = asyncio.ensure_future(call())

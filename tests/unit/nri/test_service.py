@@ -294,7 +294,7 @@ async def test_a_state_change_falls_back_like_the_rpc_it_stands_for() -> None:
     await plugin.called.wait()
     time.advance(1.7)
     assert await answer == b""
-    assert plugin.calls[-1] == ("late", ("RunPodSandbox", "RunPodSandboxRequest"))
+    assert plugin.calls[-1] == ("late", ("RunPodSandbox", "StateChangeEvent"))
 
 
 @pytest.mark.parametrize(("nri", "doubt"), [("v0.11.0", True), ("v0.12.0", False)])
@@ -378,6 +378,32 @@ async def test_a_request_that_waits_too_long_for_its_turn_falls_back_as_well() -
     assert plugin.names == ["late", "run_pod_sandbox", "stop_pod_sandbox"]
 
 
+async def test_a_request_that_waits_for_nothing_has_no_task_and_no_deadline() -> None:
+    time, plugin, heard = FakeTime(), RecordingPlugin(), list[bytes | CallRefused]()
+    run = pb.RunPodSandboxRequest(pod=POD).SerializeToString()
+    serving = make(plugin, time).begin(
+        "RunPodSandbox", run, came=0, received=0, budget=2, to=heard.append
+    )
+    assert serving is None
+    assert heard == [b""]
+    await asyncio.sleep(0)
+    assert not time.sleepers
+
+
+async def test_a_deadline_ends_with_its_request() -> None:
+    time, plugin = FakeTime(), RecordingPlugin()
+    plugin.gate.clear()
+    run = pb.RunPodSandboxRequest(pod=POD)
+    answer = asyncio.create_task(ask(make(plugin, time), "RunPodSandbox", run, budget=2))
+    await time.asleep.wait()
+    plugin.gate.set()
+    assert await answer == b""
+    for _ in range(3):
+        await asyncio.sleep(0)
+    assert not time.sleepers
+    assert plugin.names == ["run_pod_sandbox"]
+
+
 async def test_a_method_is_cancelled_with_its_request() -> None:
     plugin = RecordingPlugin()
     plugin.gate.clear()
@@ -396,12 +422,10 @@ async def test_nobody_hears_of_a_request_that_was_cancelled() -> None:
     heard: list[bytes | CallRefused] = []
     plugin.gate.clear()
     run = pb.RunPodSandboxRequest(pod=POD).SerializeToString()
-    serving = asyncio.create_task(
-        make(plugin).serve(
-            "RunPodSandbox", run, came=0, received=0, budget=math.inf, to=heard.append
-        )
+    serving = make(plugin).begin(
+        "RunPodSandbox", run, came=0, received=0, budget=math.inf, to=heard.append
     )
-    await plugin.called.wait()
+    assert serving is not None
     serving.cancel()
     await asyncio.wait({serving})
     assert serving.cancelled()
@@ -419,6 +443,7 @@ async def test_a_method_may_end_as_nobody_waits_for_it_any_more() -> None:
         ask(make(plugin), "CreateContainer", pb.CreateContainerRequest(pod=POD)), name="asking"
     )
     await plugin.called.wait()
+    await asyncio.sleep(0)  # its task waits
     running = next(task for task in asyncio.all_tasks() if task.get_name() == "nri CreateContainer")
     plugin.gate.set()
     asking.cancel()  # the method ends before who waits for it has heard of this
