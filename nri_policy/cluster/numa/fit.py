@@ -10,7 +10,7 @@ from array import array
 from collections import OrderedDict
 from typing import Any
 
-from nri_policy.cluster.objects.pod import Pod
+from nri_policy.cluster.objects.pod import Pod, PodSpec
 from nri_policy.cluster.objects.settings import ClusterSettings, Extender
 from nri_policy.cluster.snapshot import ClusterSnapshot
 from nri_policy.cluster.zones.numa_node import NumaNodes
@@ -65,6 +65,7 @@ class NumaFit:
         self._generations = array("Q")  # by slot: the generation of its last change
         self.generation = 0  # counts the changes of nodes
         self._answers: OrderedDict[NumaRequest, Answer] = OrderedDict()
+        self._requests: dict[int, tuple[PodSpec, NumaRequest]] = {}  # by the identity of a spec
         self._known_resources = 0
         self.configure(settings)
 
@@ -72,6 +73,7 @@ class NumaFit:
         """Judge by these settings from now on."""
         self.settings = settings
         self._answers.clear()
+        self._requests.clear()
 
     def put(self, name: str, node: NumaNode) -> None:
         """Take a node, or what it is now."""
@@ -131,8 +133,15 @@ class NumaFit:
         return answer
 
     def request(self, pod: Pod) -> NumaRequest:
-        """Return what *pod* asks, by the settings."""
-        return make_numa_request(pod.spec, strict=self.settings.strict)
+        """Return what *pod* asks, by the settings: known for the latest specs, which pods share."""
+        spec = pod.spec
+        found = self._requests.get(id(spec))
+        if found is None:
+            if len(self._requests) == MAX_KEPT:
+                self._requests.clear()
+            found = spec, make_numa_request(spec, strict=self.settings.strict)
+            self._requests[id(spec)] = found
+        return found[1]
 
     def zones(self, name: str, request: NumaRequest) -> tuple[int, ...] | None:
         """Return the zone of each step of the filter on a node, NO_ZONE for one that needs none.

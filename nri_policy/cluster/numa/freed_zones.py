@@ -72,5 +72,6 @@ def find_zone(totals: Mapping[int, Amounts], left: Mapping[int, Amounts], held: 
 def add_freed(left: Amounts, total: Amounts, held: Held) -> None:
     """Add what pods *held* to what a zone has *left*, up to its *total*."""
     for name, amount in held.amounts.items():
-        if name in left:
-            left[name] = max(left[name], min(total.get(name, 0), left[name] + amount))
+        before = left.get(name)
+        if before is not None:
+            left[name] = max(before, min(total.get(name, 0), before + amount))

@@ -59,10 +59,10 @@ class Preemption:
 
         *proposed* are the uids of kube-scheduler's victims, and how many violate a budget.
         """
-        request, kinds = self._zones.fits.request(pod), _Kinds(self._zones)
+        request, uses = self._zones.fits.request(pod), dict[int, Amounts]()
         found = {}
         for node, (uids, violations) in proposed.items():
-            victims = self._choose(pod, request, kinds, node, (uids, violations))
+            victims = self._choose(pod, request, uses, node, (uids, violations))
             if victims is not None:
                 found[node] = victims
         reports = self._zones.view.zones
@@ -93,7 +93,7 @@ class Preemption:
         self,
         pod: Pod,
         request: NumaRequest,
-        kinds: _Kinds,
+        uses: dict[int, Amounts],
         node: str,
         proposed: tuple[Collection[str], int],
     ) -> Victims | None:
@@ -107,7 +107,7 @@ class Preemption:
             return None
         if verdict == FITS:
             return Victims((*given,), violations)
-        room = _Room(kinds, node, here, pod, request)
+        room = _Room(self._zones, uses, node, here, pod, request)
         if room.fits(given) and self._fits(request, node, given):
             return Victims((*given,), violations)
         candidates = [each for each in here if each.priority < pod.priority and not each.deleted]
@@ -125,42 +125,35 @@ class Preemption:
         return self._zones.fork([node], {node: leaving}).verdict(node, request) == FITS
 
 
-class _Kinds:
-    """What pods of one spec use and ask, found out once; it lives as long as they do."""
-
-    def __init__(self, zones: LiveZones) -> None:
-        self.zones = zones
-        self._found: dict[int, tuple[Amounts, NumaRequest]] = {}
-
-    def of(self, pod: Pod) -> tuple[Amounts, NumaRequest]:
-        """Return the amounts that a pod uses of its node, and what it asks of zones."""
-        found = self._found.get(id(pod.spec))
-        if found is None:
-            found = with_place(pod.spec.effective()), self.zones.fits.request(pod)
-            self._found[id(pod.spec)] = found
-        return found
-
-
 class _Room:
     """What a node and its zones have left for a pod, whichever other pods leave.
 
     This check is quicker than the filter, which checks the final result.
     """
 
-    def __init__(
-        self, kinds: _Kinds, node: str, here: Collection[Pod], pod: Pod, request: NumaRequest
+    def __init__(  # noqa: PLR0913, PLR0917 - what there is, and what is asked
+        self,
+        zones: LiveZones,
+        uses: dict[int, Amounts],
+        node: str,
+        here: Collection[Pod],
+        pod: Pod,
+        request: NumaRequest,
     ) -> None:
-        zones = kinds.zones
+        """Add to *uses*, by the identity of a spec, what its pods use of their node."""
         report = zones.view.zones[node]
         offered = zones.view.nodes[node].allocatable
         asked = {name: each for name, each in with_place(pod.spec.effective()).items() if each}
-        self._lacking = {name: each - offered.get(name, 0) for name, each in asked.items()}
+        lacking = {name: each - offered.get(name, 0) for name, each in asked.items()}
         self._uses: dict[int, Amounts] = {}  # by pod
         for each in here:
-            used, _ = kinds.of(each)
+            used = uses.get(id(each.spec))
+            if used is None:
+                used = uses[id(each.spec)] = with_place(each.spec.effective())
             own = self._uses[id(each)] = {name: used.get(name, 0) for name in asked}
             for name, amount in own.items():
-                self._lacking[name] += amount
+                lacking[name] += amount
+        self._lacking = {name: amount for name, amount in lacking.items() if amount > 0}
         every, _ = select_zones(report.zones)
         self._totals = {number: zone.total for number, zone in every.items()}
         self._free = {number: dict(zone.free) for number, zone in every.items()}
@@ -169,13 +162,14 @@ class _Room:
         self._held: dict[int, Sequence[Held]] = {}
         for each in here:
             counted = each.key not in zones.promises
-            self._held[id(each)] = zones.held(node, each, kinds.of(each)[1]) if counted else ()
+            self._held[id(each)] = zones.held(node, each) if counted else ()
+        every_held = (one for own in self._held.values() for one in own)
+        self._in_any_order = all(each.zone is not None for each in every_held)
 
     def fits(self, leaving: Collection[Pod]) -> bool:
         """Whether there is room once these pods have left."""
-        uses = [self._uses[id(each)] for each in leaving]
         for name, lacking in self._lacking.items():
-            if lacking > 0 and lacking > sum([each[name] for each in uses]):
+            if lacking > sum([self._uses[id(each)][name] for each in leaving]):
                 return False
         free = self._free_without(leaving)
         return all(self._take(free, *step) for step in self._steps)
@@ -184,7 +178,9 @@ class _Room:
         """Return what zones have left, by the rule of `freed_zones`."""
         free = {number: {**each} for number, each in self._free.items()}
         held = [each for pod in leaving for each in self._held[id(pod)]]
-        for each in sorted(held, key=Held.order):
+        if not self._in_any_order:
+            held.sort(key=Held.order)
+        for each in held:
             zone = find_zone(self._totals, free, each)
             if zone is not None:
                 add_freed(free[zone], self._totals[zone], each)
@@ -193,7 +189,10 @@ class _Room:
     def _take(self, free: Mapping[int, Amounts], stays: bool, amounts: Amounts) -> bool:
         """Take what a step asks for off the first zone that has it, if it stays there."""
         for own in free.values():
-            if all(own[name] >= amount for name, amount in amounts.items() if name in own):
+            for name, amount in amounts.items():
+                if own.get(name, amount) < amount:
+                    break
+            else:
                 if stays:
                     for name in amounts.keys() & own.keys():
                         own[name] -= amounts[name]

@@ -389,12 +389,12 @@ class LiveZones:
                 takes.append((self._whole(name) if zone is None else zone, {find(CPU): shared}))
         return takes
 
-    def held(self, name: str, pod: Pod, request: NumaRequest | None = None) -> tuple[Held, ...]:
-        """Return what a pod has that a node's report counts; *request*: what it asks, if known.
+    def held(self, name: str, pod: Pod) -> tuple[Held, ...]:
+        """Return what a pod has that a node's report counts.
 
         The zones are those that the report names, else the one that the pod was sent to.
         """
-        amounts = [*self._amounts(name, request or self.fits.request(pod))]
+        amounts = [*self._amounts(name, self.fits.request(pod))]
         zones: Sequence[int | None] = self._zones_in(name).get(pod.key, ())
         if len(zones) > len(amounts) and len({*zones}) == 1:  # the pod in all
             zones = zones[:1]

@@ -13,10 +13,10 @@ import pytest
 from nri_policy.cluster import offline
 from nri_policy.cluster.numa.fit import NumaFit, find_common_zone
 from nri_policy.cluster.objects.document import DocumentError
-from nri_policy.cluster.objects.pod import read_pod
+from nri_policy.cluster.objects.pod import PodSpec, read_pod
 from nri_policy.cluster.objects.settings import Extender
 from nri_policy.cluster.zones.numa_node import policy_of, select_zones
-from nri_policy.cluster.zones.numa_request import qos_class
+from nri_policy.cluster.zones.numa_request import NumaRequest, make_numa_request, qos_class
 from nri_policy.cluster.zones.zone import NodeZones, read_zones
 from nri_policy.native._numa_fit import NO_ZONE
 from tests.support.shared_data import NOT_HERE
@@ -379,3 +379,22 @@ def test_the_answers_are_the_plugins() -> None:
             }
         }, number
     assert len(cases) > 1000
+
+
+def test_what_pods_of_one_spec_ask_is_found_once_until_the_settings_change(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    read: list[bool] = []
+
+    def find(spec: PodSpec, *, strict: bool) -> NumaRequest:
+        read.append(strict)
+        return make_numa_request(spec, strict=strict)
+
+    monkeypatch.setattr("nri_policy.cluster.numa.fit.make_numa_request", find)
+    spec = {"containers": [{"name": "c", "resources": {"requests": {"cpu": "1"}}}]}
+    one, other = (read_pod({"metadata": {"name": name}, "spec": spec}, "") for name in "ab")
+    fits = NumaFit(Extender(strict=True))
+    assert fits.request(one) is fits.request(other)
+    fits.configure(Extender(strict=False))
+    fits.request(one)
+    assert read == [True, False]
