@@ -199,8 +199,8 @@ _MAX_NODE_ID = 1023  # the kernel's MAX_NUMNODES is 1 << 10 at most
 _SHORTEST_PERIOD = 1.0  # seconds; more frequent polling costs too much
 MAX_ENTRIES = 1000  # of a list or map
 CLASS_NAME = re.compile(r"[A-Za-z0-9._-]{1,64}")
-_FREQUENCY = re.compile(r"([0-9]{1,9}(?:\.[0-9]{1,9})?)(kHz|k|MHz|M|GHz|G)?")
-_KILOHERTZ = {None: 1, "k": 1, "kHz": 1, "M": 1000, "MHz": 1000, "G": 10**6, "GHz": 10**6}
+_FREQUENCY = re.compile(r"([0-9]{0,9}\.?[0-9]{1,9}) *(khz|k|mhz|m|ghz|g)?")
+_KILOHERTZ = {None: 1, "k": 1, "khz": 1, "m": 1000, "mhz": 1000, "g": 10**6, "ghz": 10**6}
 _FREQUENCIES = ("min", "base", "turbo")
 _KLOG: Mapping[str, type] = {
     **dict.fromkeys(
@@ -332,17 +332,21 @@ def nanoseconds(value: object) -> int:
     return natural(value)
 
 
-def frequency(value: object) -> str | int:
-    """Read a frequency in kHz, or `min`, `base`, `turbo`: values of the CPU itself."""
-    if value in _FREQUENCIES:
-        return str(value)
-    found = _FREQUENCY.fullmatch(value) if isinstance(value, str) else None
-    if found is not None:
-        return round(float(found[1]) * _KILOHERTZ[found[2]])
-    if isinstance(value, str):
-        text = "a frequency, such as 3.2GHz, 2900000 (kHz), min, base or turbo"
-        raise ValueError(f"{quoted(value)} is not {text}")
-    return natural(value)
+def frequency(value: object) -> str | int | None:
+    """Read a frequency in kHz, or `min`, `base`, `turbo`: values of the CPU itself.
+
+    As in nri-plugins, 0 and an empty text set no frequency.
+    """
+    if not isinstance(value, str):
+        return natural(value) or None
+    text = value.strip().lower()
+    if text in _FREQUENCIES:
+        return text
+    found = _FREQUENCY.fullmatch(text or "0")
+    if found is None:
+        expected = "a frequency, such as 3.2GHz, 2900000 (kHz), min, base or turbo"
+        raise ValueError(f"{quoted(value)} is not {expected}")
+    return round(float(found[1]) * _KILOHERTZ[found[2]]) or None
 
 
 def class_name(value: object) -> str:
@@ -445,7 +449,8 @@ def names(value: object) -> tuple[str, ...]:
         raise ValueError(f"{quoted(value)} is not a list of at most {MAX_ENTRIES} strings")
     for item in value:
         if not isinstance(item, str) or not item:
-            raise ValueError(f"{quoted(item)} in the list is not a string")
+            fault = "is empty" if item == "" else "is not a string"
+            raise ValueError(f"{quoted(item)} in the list {fault}")
     return tuple(value)
 
 

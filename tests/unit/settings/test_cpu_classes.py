@@ -42,6 +42,29 @@ def test_a_minimum_is_not_above_the_maximum(low: object, high: object, text: str
         assert problems_of(**fields) == ([f"{name}: {text}"] if text else [])
 
 
+@pytest.mark.parametrize(
+    ("written", "read"),
+    [
+        ("2.9 ghz", 2_900_000),
+        (" .5GHz ", 500_000),
+        ("2900000K", 2_900_000),
+        ("Turbo", "turbo"),
+        (0, None),
+        ("0", None),
+        ("0GHz", None),
+        ("", None),
+    ],
+)
+def test_frequencies_are_read_as_nri_plugins_reads_them(
+    written: object, read: str | int | None
+) -> None:
+    fields = {"minFreq": written, "uncoreMaxFreq": written, "pctPriority": "low"}
+    classes = [{"name": "one", **fields, "pctMaxFreq": written}]
+    spec = {"reservedResources": {"cpu": 1}, "cpuClasses": classes, "sharedPoolCPUClass": "one"}
+    (one,) = from_spec(spec, "here").cpu_classes
+    assert [one.min_freq, one.uncore_max_freq, one.pct_max_freq] == [read, read, read]
+
+
 def test_the_kernel_accepts_preferences_of_0_to_255_and_one_with_the_governor_performance() -> None:
     name = "energyPerformancePreference"
     assert problems_of(**{name: 256}) == [f"{name}: 256 is not from 0 to 255"]

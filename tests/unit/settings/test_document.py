@@ -395,6 +395,7 @@ def test_the_sample_has_every_supported_field_with_its_default() -> None:
         ),
         ("idleCPUClass", "a", "unknown field: " + BALLOONS),
         ("reservedPoolNamespaces", ["a", 1], "1 in the list is not a string"),
+        ("reservedPoolNamespaces", ["a", ""], "'' in the list is empty"),
         ("reservedPoolNamespaces", ["a["], "'a[' is not a glob: '[' is not complete"),
         ("availableResources.cpu", 2, f"2 is not {LISTED}"),
         ("availableResources.cpu", "cpuset:", f"'cpuset:' lists no CPU; expected: {LISTED}"),

@@ -53,7 +53,7 @@ FIELDS: dict[str, tuple[Any, Any]] = {
     "cpuClasses[].energyPerformancePreference": (128, -1),
     "cpuClasses[].freqGovernor": ("performance", 1),
     "cpuClasses[].maxFreq": ("turbo", "torbo"),
-    "cpuClasses[].minFreq": ("2.9GHz", "2.9 GHz"),
+    "cpuClasses[].minFreq": ("2.9GHz", "2.9 THz"),
     "cpuClasses[].name": ("turbo", "a b"),
     "cpuClasses[].pctMaxFreq": ("3GHz", "fast"),
     "cpuClasses[].pctMinFreq": ("1000MHz", "slow"),
