@@ -284,7 +284,8 @@ ANNOTATIONS = (
         steers="deny_hints",
         read=read_hint_filter,
         value="`{type: prefix, paths: [/dev/]}`",
-        help="devices and mounts to ignore. With `type: glob`, paths are globs",
+        help="devices and mounts to ignore. With `type: glob`, paths are globs; without a type,"
+        " prefixes",
     ),
     Annotation(
         name="allow.topologyhints",

@@ -228,7 +228,7 @@ def read_cold_start(found: FoundAnnotation) -> float | None:
 def read_hint_filter(found: FoundAnnotation) -> HintFilter:
     """Return the filter in `{type: prefix, paths: [/dev/]}`; AnnotationError."""
     allowed = "a map such as {type: prefix, paths: [/dev/]}, of type prefix or glob, to 256 paths"
-    value = yaml_map(found.key, found.value, allowed)
+    value = {"type": "prefix", **yaml_map(found.key, found.value, allowed)}  # as in nri-plugins
     paths = value.get("paths")
     if (
         value.keys() != {"type", "paths"}

@@ -110,6 +110,7 @@ def test_booleans_are_those_of_go(key: str, field: str) -> None:
             "allow_hints",
             HintFilter(prefixes=("/dev/", "podresourceapi:nvidia.com/gpu")),
         ),
+        ("deny.topologyhints", "paths: [/dev/]", "deny_hints", HintFilter(prefixes=("/dev/",))),
         (
             "deny.topologyhints",
             "{type: glob, paths: ['/dev/sd*']}",
@@ -140,7 +141,8 @@ def test_a_value_is_read_by_the_rules_of_its_key(
         ("cold-start", "duration: -1s", "a map such as .* .'-1s' is negative"),
         ("cold-start", "duration: 1s\nx: 1", "a map such as duration: 60s"),
         ("cold-start", "duration: [", "a map such as .* .line 2"),
-        ("allow.topologyhints", "paths: [/dev]", "a map such as {type: prefix"),
+        ("allow.topologyhints", "paths: [1]", "a map such as {type: prefix"),
+        ("allow.topologyhints", "type: prefix", "a map such as {type: prefix"),
         ("allow.topologyhints", "{type: regexp, paths: []}", "a map such as {type: prefix"),
         ("allow.topologyhints", "{type: [], paths: []}", "a map such as {type: prefix"),
         ("allow.topologyhints", "{type: prefix, paths: [1]}", "a map such as {type: prefix"),
