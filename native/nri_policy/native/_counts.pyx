@@ -195,6 +195,21 @@ cdef class Counts:
         score = self.score[domain] if self.score else 0
         return (self.pods[domain], self.slices[domain], self.pods_l[domain], self.slices_l[domain], leaders, score)
 
+    def below(self, int domain):
+        """Return what each domain below *domain* holds with and without the leader, as bytes, to compare."""
+        cdef Domains domains = self.domains
+        cdef int low = domain, high = domain, n
+        domains._check(domain)
+        self.refresh()
+        found = []
+        while domains.low[low] != domains.high[low]:
+            low, high = domains.low[low], domains.high[high] - 1
+            n = (high + 1 - low) * sizeof(int32_t)
+            found.append((<char *> &self.pods[low])[:n])
+            if self.leaders:
+                found += [(<char *> &self.pods_l[low])[:n], (<char *> &self.leaders[low])[:high + 1 - low]]
+        return b"".join(found)
+
     def pods_above(self, int leaf, int level):
         """Return the pods of the domain of *level* that *leaf*, counted from 0, is in."""
         cdef int domain = self.domains.above(leaf, level)

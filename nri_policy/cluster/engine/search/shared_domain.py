@@ -15,6 +15,7 @@ from nri_policy.cluster.requests.request import Unit
 from nri_policy.native._counts import rank
 
 MAX_FULLEST = 16  # that are tried before the emptiest ones
+_AMOUNT = 8  # bytes of an amount in `Rows.dump`
 
 
 def sum_requests(units: Iterable[Unit]) -> Amounts:
@@ -31,8 +32,8 @@ def find_shared_domains(
 ) -> tuple[Iterator[Path], Path]:
     """Return the paths of domains of *level* that hold each unit, the fullest then first.
 
-    If many of those hold each, but not all, the emptiest are next. Equal domains count once, by the
-    first path. Also return the one that holds the most units.
+    If many of those hold each, but not all, the emptiest are next. Domains that are equal down to
+    their leaves count once, by the first path. Also return the one that holds the most units.
     """
     tree = rooms[0].tree
     pairs = zip(units, rooms, strict=True)
@@ -42,11 +43,17 @@ def find_shared_domains(
     found, closest = rank(every, counts, sum_requests(unit for unit, _ in own), level)
 
     def paths() -> Iterator[Path]:
+        order = (*found[:MAX_FULLEST], *reversed(found[MAX_FULLEST:]))
+        yield from (tree.shape.path(domain, level) for domain in order[:1])
+        left = tree.rows.dump().values() if order[1:] else ()
         seen = set[object]()
-        for domain in (*found[:MAX_FULLEST], *reversed(found[MAX_FULLEST:])):
-            kind = tuple(each.of(domain) for each in every)
-            if len(own) < len(units) or kind not in seen:
-                seen.add(kind)
+        for domain in order:
+            leaves = tree.shape.domains.leaves_below(domain)
+            low, high = leaves.start * _AMOUNT, leaves.stop * _AMOUNT
+            fits = [(each.of(domain), each.below(domain)) for each in every]
+            room = *(each[low:high] for each in left), *fits
+            if domain != order[0] and (len(own) < len(units) or room not in seen):
                 yield tree.shape.path(domain, level)
+            seen.add(room)
 
     return paths(), tree.shape.path(closest, level)

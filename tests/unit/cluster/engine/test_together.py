@@ -60,6 +60,15 @@ def test_all_pod_sets_are_in_the_fullest_domain_that_holds_them() -> None:
     }
 
 
+def test_racks_of_equal_room_in_all_differ_by_their_hosts() -> None:
+    nodes = hosts(a1=4, a2=4, b1=7, b2=1)
+    given = group(pod_set(7, {"required": HOSTNAME}))
+    assert placed(place(together(given, required=RACK), nodes)) == {"main": {"b1": 7}}
+    led = {"required": HOSTNAME, "leaderGroup": "g"}
+    pair = group(pod_set(2, led, name="w", cpu=3), pod_set(1, led, name="l"))
+    assert racks(place(together(pair, required=RACK), nodes)) == {"w": {"b"}, "l": {"b"}}
+
+
 def test_sets_that_no_rack_holds_are_in_few_if_they_prefer_one() -> None:
     """The workers need two racks, and the driver has room beside them."""
     nodes = hosts(a1=4, b1=6, b2=4, c1=4, c2=4, d1=2)
