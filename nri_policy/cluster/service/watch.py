@@ -108,6 +108,8 @@ class Watch:
             except APIError as error:
                 if source.optional and error.code == NOT_FOUND:
                     self._end_list(source, set())
+                    self._failures[name] = 0
+                    self._lost.pop(name, None)
                     await self._clock.sleep(OPTIONAL_SECONDS)
                     continue
                 self._lost.setdefault(name, (self._clock.now(), str(error)))
