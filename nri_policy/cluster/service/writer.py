@@ -154,7 +154,10 @@ class Writer:
 
     def _fail(self, write: Write, error: APIError) -> str:
         """Take in that a write failed; return the outcome."""
-        if error.code == CONFLICT:  # an outdated revision: news of the object follow
+        # An outdated revision, or the object is there: news of it follow. But there are none of a
+        # new object if its ResourceQuota changes in the same moment, which is a conflict, too.
+        news = error.reason == "AlreadyExists" or not isinstance(write, CreateGroup)
+        if error.code == CONFLICT and news:
             return "outdated"
         if error.code == NOT_FOUND:
             self.controller.note_failure(write)

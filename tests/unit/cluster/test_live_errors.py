@@ -7,7 +7,7 @@ import json
 import logging
 from collections import Counter
 from collections.abc import Callable
-from http.client import FORBIDDEN, INTERNAL_SERVER_ERROR, UNPROCESSABLE_ENTITY
+from http.client import CONFLICT, FORBIDDEN, INTERNAL_SERVER_ERROR, UNPROCESSABLE_ENTITY
 from pathlib import Path
 from typing import Any
 
@@ -251,6 +251,28 @@ def test_who_is_refused_holds_nobody_else_up(tmp_path: Path, code: int) -> None:
                 await api.put("pods", {"metadata": metadata, "spec": spec})
                 await at.until(lambda: "default/alone" in gone(api))
                 assert "default/j-1" not in gone(api)
+
+    asyncio.run(play())
+
+
+def test_a_group_is_created_although_its_quota_changes_at_the_same_time(tmp_path: Path) -> None:
+    """The API server answers with a conflict then, and there is no object."""
+
+    async def play() -> None:
+        async with job_of_three(tmp_path) as api:
+            refused = 0
+
+            def refuse(method: str, path: str) -> int:
+                nonlocal refused
+                if method == "POST" and path.endswith("/placementgroups") and not refused:
+                    refused += 1
+                    return CONFLICT
+                return 0
+
+            api.refuse = refuse
+            async with replica(api, groups=True) as at:
+                await at.until(lambda: len(gone(api)) == 3)
+            assert refused
 
     asyncio.run(play())
 
