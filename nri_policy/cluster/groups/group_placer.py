@@ -116,13 +116,13 @@ class GroupPlacer:
 
     def _with_hold(self, key: Key, status: GroupStatus) -> GroupStatus:
         """Return a status of a group of the queue with its holds, which another leader goes by."""
-        held, (ended, until) = self._groups.holding.get(key), self.queue.ended_holds(key)
-        pauses, hold = until > self._clock.now(), None
-        if held is not None or ended or pauses:
+        held, place = self._groups.holding.get(key), self.queue.place(key)
+        pauses, hold = place.paused_until > self._clock.now(), None
+        if held is not None or place.ended or pauses:
             hold = HoldStatus(
                 since="" if held is None else self._date(held.since),
-                ended=ended,
-                paused_until=self._date(until) if pauses else "",
+                ended=place.ended,
+                paused_until=self._date(place.paused_until) if pauses else "",
             )
         return replace(status, reserved=[*(held.hosts if held else ())], hold=hold)
 
@@ -165,10 +165,7 @@ class GroupPlacer:
         except DocumentError as error:
             status, hopeless = GroupStatus(state="Unplaceable", message=str(error)), True
         if status.assignments:
-            self.statistics.count_placement(self.queue.seconds_waited(key, self._clock.now()))
-            self.queue.remove(key)
-            yield seen.write(status, promised=True)
-            yield Notice(key, "Placed", status.message)
+            yield from self._take_places(key, seen, status)
         else:
             leaving = False
             if self._engine.state.settings.groups.preemption and not hopeless:
@@ -186,6 +183,13 @@ class GroupPlacer:
             self._groups.say(key, status.message)
             yield from report_refusal(record, status, self._clock.now(), standing)
 
+    def _take_places(self, key: Key, seen: SeenGroup, status: GroupStatus) -> Iterator[Write]:
+        """Yield the status of a group of the queue that got what it waited for."""
+        self.statistics.count_placement(self._clock.now() - self.queue.place(key).since)
+        self.queue.remove(key)
+        yield seen.write(status, promised=True)
+        yield Notice(key, "Placed", status.message)
+
     def _try(self, key: Key, group: PlacementGroup, more: Mapping[str, int] = NONE) -> GroupStatus:
         """Return the status of a placed group with its missing places, or why it gets none."""
         try:
@@ -201,8 +205,6 @@ class GroupPlacer:
         more = self._placed_pods.missing_places(group, owned=bool(seen.owners))
         found = self._try(key, group, more)
         if found.assignments:
-            self.statistics.count_placement(self.queue.seconds_waited(key, self._clock.now()))
-            self.queue.remove(key)
             self._groups.say(key, "")
             given_back = max(0, group.status.given_back - sum(more.values()))
             status = replace(
@@ -213,8 +215,7 @@ class GroupPlacer:
                 reserved=[],
                 hold=None,
             )
-            yield seen.write(status, promised=True)
-            yield Notice(key, "Placed", "")
+            yield from self._take_places(key, seen, status)
             return
         self.queue.note_refusal(key, hopeless=False)
         self.statistics.tries["no room"] += 1

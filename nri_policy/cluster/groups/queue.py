@@ -81,7 +81,7 @@ class Queue:
         With *holds*, the group becomes a holder, because victims of preemption leave. A *final*
         refusal lasts until nodes or lasting pods change.
         """
-        holds = holds or (self._groups.waiting[key].holds and not hopeless)
+        holds = holds or (self.place(key).holds and not hopeless)
         tried = self._change
         self._update(key, tried=tried, refused=True, final=final, hopeless=hopeless, holds=holds)
 
@@ -95,15 +95,10 @@ class Queue:
 
     def pause(self, key: Key, now: float) -> None:
         """End the hold of a group without a place, and delay its next hold."""
-        ended = self._groups.waiting[key].ended
+        ended = self.place(key).ended
         until = now + min(PAUSE * 2.0 ** min(ended, 20), MAX_PAUSE)
         self._update(key, holds=False, paused_until=until, ended=ended + 1)
         self.note_change()
-
-    def ended_holds(self, key: Key) -> tuple[int, float]:
-        """Return how many holds of a group ended without a place, and when it may hold again."""
-        place = self._groups.waiting[key]
-        return place.ended, place.paused_until
 
     def end_of_pause(self, now: float) -> float:
         """Return when the next group may hold again."""
@@ -115,13 +110,13 @@ class Queue:
         """The number of the latest change that could make a group fit."""
         return self._change
 
-    def was_tried(self, key: Key) -> bool:
-        """Whether a group was tried as it is now."""
-        return self._groups.waiting[key].tried >= 0
+    def place(self, key: Key) -> QueuePlace:
+        """Return the place of a group that waits."""
+        return self._groups.waiting[key]
 
     def rank(self, key: Key) -> Rank:
         """Return the rank of a group that waits."""
-        return self._groups.waiting[key].rank
+        return self.place(key).rank
 
     def due(self) -> Iterator[Key]:
         """Yield the groups to try, in order; `remove` or `note_refusal` follows each."""
@@ -152,10 +147,6 @@ class Queue:
                     found[place.topology] = order, key
         return sorted((key for _, key in found.values()), key=self.rank)
 
-    def seconds_waited(self, key: Key, now: float) -> float:
-        """Return for how many seconds a group has been waiting."""
-        return now - self._groups.waiting[key].since
-
     def oldest(self, now: float) -> float:
         """Return for how many seconds the oldest group has been waiting; 0 if none is."""
         return max((now - each.since for each in self._groups.waiting.values()), default=0.0)
@@ -167,7 +158,7 @@ class Queue:
     def _update(self, key: Key, **changed: Any) -> None:
         """Replace fields of a group's place."""
         record = self._groups[key]
-        self._groups.put(key, replace(record, place=replace(self._groups.waiting[key], **changed)))
+        self._groups.put(key, replace(record, place=replace(self.place(key), **changed)))
 
 
 def _is_holder(place: QueuePlace, now: float, timeout: float) -> bool:

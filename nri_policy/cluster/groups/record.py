@@ -87,6 +87,16 @@ class QueuePlace(Struct, frozen=True):
         """From when on the group waits."""
         return self.rank[3]
 
+    @property
+    def runs(self) -> bool:
+        """Whether the group has places, and lacks some."""
+        return not self.rank[1]
+
+    @property
+    def was_tried(self) -> bool:
+        """Whether the group was tried as it is now."""
+        return self.tried >= 0
+
 
 class Reservation(Struct, frozen=True):
     """Hosts that are set aside for a group."""

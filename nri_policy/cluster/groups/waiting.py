@@ -107,8 +107,9 @@ class WaitingGroups:
         again, and the last job on them may take longer than most.
         """
         timeout = self._engine.state.settings.groups.hold_timeout
-        waits, ended = self.queue.rank(key)[1], self.queue.ended_holds(key)[0]
-        return timeout if waits else min(timeout * 2.0 ** min(ended, 20), max(timeout, MAX_PAUSE))
+        place = self.queue.place(key)
+        longer = timeout * 2.0 ** min(place.ended, 20)
+        return min(longer, max(timeout, MAX_PAUSE)) if place.runs else timeout
 
     def hold(self, now: float, find: Callable[[Key], PlacementGroup]) -> None:
         """Recompute host reservations; requeue groups whose reservation changed."""
@@ -218,7 +219,7 @@ class WaitingGroups:
             if (
                 preemption
                 or key in self._groups.holding
-                or not self.queue.was_tried(key)
+                or not self.queue.place(key).was_tried
                 or not self._known.hold_for(key, self._aside(self.queue.rank(key)))
             ):
                 yield key

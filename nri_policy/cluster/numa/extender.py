@@ -65,7 +65,7 @@ class Verbs:
         zones: LiveZones,
         spread: ServiceSpread,
         *,
-        closed_to: Callable[[Pod], Mapping[str, str]] | None = None,
+        closed_to: Callable[[Pod], Mapping[str, str]] = lambda _pod: {},
         room: PromisedRoom | None = None,
         pods: NodePods | None = None,
         pod_arrived: Callable[[Pod], None] = lambda _pod: None,
@@ -80,9 +80,9 @@ class Verbs:
         self.unknown = 0  # nodes that were asked about and that we have not seen
         self._zones = zones
         self._spread = spread
-        self._closed_to = closed_to
+        self.closed_to = closed_to
         self._room = room
-        self._pod_arrived = pod_arrived
+        self.pod_arrived = pod_arrived
         self.pods = pods or NodePods()
         self._preemption = Preemption(zones, self.pods)
 
@@ -92,7 +92,7 @@ class Verbs:
         self._zones.expire()
         self._spread.expire()
         self._spread.withdraw(*pod.key)
-        self._pod_arrived(pod)
+        self.pod_arrived(pod)
         choose = self._zones.fits.settings.choose
         if choose:
             self._zones.withdraw(pod.key)
@@ -101,7 +101,7 @@ class Verbs:
         fitting: list[str] = []
         failed: dict[str, str] = {}
         self._reject(self._spread.full(pod, names), FULL, failed)
-        if self._closed_to is not None and (closed := self._closed_to(pod)):
+        if closed := self.closed_to(pod):
             aside = {name: closed[name] for name in names if name in closed}
             self._reject(aside, SET_ASIDE, failed)
         too_small: dict[str, str] = {}
@@ -194,8 +194,7 @@ class Verbs:
             raise BadRequestError(f"NodeNameToMetaVictims: {error}") from None
         self._zones.expire()
         self._spread.expire()
-        closed = {} if self._closed_to is None else self._closed_to(pod)
-        out = closed.keys() | self._spread.full(pod, [*proposed])
+        out = self.closed_to(pod).keys() | self._spread.full(pod, [*proposed])
         found = self._preemption.choose(
             pod,
             {

@@ -30,6 +30,7 @@ PROMISE_SECONDS = 30.0
 FAILURE_SECONDS = 300.0  # for which a failure counts
 FEW_FAILURES = 5  # fewer than these count as none
 MOST_SCORE = 10
+_ASKING = frozenset((SPREAD_OVER, MAX_PER_HOST))
 _HASH = "pod-template-hash"
 
 Of = TypeVar("Of")
@@ -195,19 +196,12 @@ def _load(preference: Preference, count: int, value: str) -> tuple[Fraction, int
 
 
 def _asks(pod: Pod) -> bool:
-    given, also = _given(pod)
-    return (
-        SPREAD_OVER in given or MAX_PER_HOST in given or SPREAD_OVER in also or MAX_PER_HOST in also
-    )
-
-
-def _given(pod: Pod) -> tuple[Mapping[str, str], Mapping[str, str]]:
-    return pod.annotations, pod.labels
+    return not (_ASKING.isdisjoint(pod.annotations) and _ASKING.isdisjoint(pod.labels))
 
 
 def _request(pod: Pod) -> PlacementRequest | None:
     """Return the request of a pod; None without spreading, or for a pod of a placed group."""
-    if not _asks(pod) or any(GROUP_LABEL in each for each in _given(pod)):
+    if not _asks(pod) or GROUP_LABEL in pod.annotations or GROUP_LABEL in pod.labels:
         return None
     try:
         return read_request(pod.annotations, pod.labels, "metadata")

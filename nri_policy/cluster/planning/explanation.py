@@ -103,21 +103,12 @@ def explain(engine: Engine, group: PlacementGroup, pods: Iterable[Pod] = ()) -> 
     A placed group keeps its places except on failed nodes. Victims may include *pods* of lower
     priority without a group.
     """
-    if group.status.assignments:
-        status = engine.place(group) if group.status.unhealthy_nodes else group.status
-        return _explain(engine, group, status, None, pods)
-    found = find_position(engine.state, group)
-    engine = without_reserved(engine, group)
-    return _explain(engine, group, engine.place(group), found, pods)
-
-
-def _explain(
-    engine: Engine,
-    group: PlacementGroup,
-    status: GroupStatus,
-    stands: QueuePosition | None,
-    pods: Iterable[Pod],
-) -> GroupExplanation:
+    standing, status = None, group.status
+    if not status.assignments:
+        standing = find_position(engine.state, group)
+        engine = without_reserved(engine, group)
+    if not status.assignments or status.unhealthy_nodes:
+        status = engine.place(group)
     steps = [unit for unit in units_of(group) if unit.workers.count]
     found = {unit.workers.name: _pod_set(engine, unit) for unit in steps}
     pod_sets = [
@@ -130,7 +121,7 @@ def _explain(
     if status.state == "Unplaceable" and None not in found.values():
         room = {unit.workers.name: _most(unit, found[unit.workers.name]) for unit in steps}
         changes = find_changes(engine, group, steps, room, pods)
-    return GroupExplanation(status=status, pod_sets=pod_sets, changes=changes, standing=stands)
+    return GroupExplanation(status=status, pod_sets=pod_sets, changes=changes, standing=standing)
 
 
 def _leader(engine: Engine, unit: Unit) -> PodSetExplanation | None:

@@ -85,7 +85,7 @@ def plan_moves(
         raise DocumentError("", f"{group.full_name} has its places")
     movable, staying = find_movable_pods(engine.state, snapshot)
     search = _Search(engine, group, snapshot, most)
-    status, moves = search.find(movable, snapshot.budgets)
+    status, moves = search.find(movable)
     status = engine.count_by_zones(group, status)
     return MovePlan(
         namespace=group.namespace,
@@ -167,9 +167,7 @@ class _Search:
         """The zones of all nodes, where pods that move are promised their places."""
         return live_zones(self._snapshot, self._engine.state.settings)
 
-    def find(
-        self, movable: Sequence[Pod], budgets: Sequence[Budget]
-    ) -> tuple[GroupStatus, list[Move]]:
+    def find(self, movable: Sequence[Pod]) -> tuple[GroupStatus, list[Move]]:
         """Return what would come of the group, and the moves for that."""
         now = self._engine.place(self._group)
         if now.state == "Placed":
@@ -178,22 +176,20 @@ class _Search:
         found: tuple[GroupStatus, list[Move]] | None = None
         for _ in range(_TRIES):
             try:
-                found = self._enough(pods, budgets)
+                found = self._enough(pods)
                 break
             except _StaysError as stays:
                 pods.remove(stays.pod)
         most = self._most if found is None else len(found[1]) - 1
-        return self._small(movable, budgets, min(most, SMALL)) or found or (now, [])
+        return self._small(movable, min(most, SMALL)) or found or (now, [])
 
-    def _small(
-        self, pods: Sequence[Pod], budgets: Sequence[Budget], most: int
-    ) -> tuple[GroupStatus, list[Move]] | None:
+    def _small(self, pods: Sequence[Pod], most: int) -> tuple[GroupStatus, list[Move]] | None:
         """Return what comes of the first set of up to *most* pods that is enough, if any."""
         tries, pods = iter(range(MAX_TRIES)), sorted(pods, key=self._order)
         for chosen in chain.from_iterable(combinations(pods, n + 1) for n in range(most)):
             if next(tries, None) is None:
                 return None
-            if _over_budget(chosen, budgets):
+            if _over_budget(chosen, self._snapshot.budgets):
                 continue
             trial = self._without(chosen)
             status = trial.place(self._group, explain=False)
@@ -242,14 +238,13 @@ class _Search:
         ]
         return nodes[:_PLACES]
 
-    def _enough(
-        self, pods: Sequence[Pod], budgets: Sequence[Budget]
-    ) -> tuple[GroupStatus, list[Move]] | None:
+    def _enough(self, pods: Sequence[Pod]) -> tuple[GroupStatus, list[Move]] | None:
         """Return the first choice of *pods* that is enough; raises _StaysError."""
         for chosen in self._choices(pods):
             if self._fits_without(chosen):
                 needed = self._needed(chosen)
-                _check_budgets(needed, budgets)
+                if over := _over_budget(needed, self._snapshot.budgets):
+                    raise _StaysError(over[0])
                 trial = self._without(needed)
                 status = trial.place(self._group)
                 return status, self._places(trial, status, needed)
@@ -394,12 +389,6 @@ def _choices_in(
                 if gain + own[count] > best[number][0]:
                     best[number] = (gain + own[count], (*chosen, (node, count)))
     return best
-
-
-def _check_budgets(pods: Sequence[Pod], budgets: Sequence[Budget]) -> None:
-    """Raise _StaysError for the first pod that is one too many for its budget."""
-    if over := _over_budget(pods, budgets):
-        raise _StaysError(over[0])
 
 
 def _over_budget(pods: Sequence[Pod], budgets: Sequence[Budget]) -> list[Pod]:

@@ -64,6 +64,7 @@ MAX_PER_HOST = OURS + "max-per-host"
 GROUP_REQUIRED = OURS + "group-required-topology"
 GROUP_PREFERRED = OURS + "group-preferred-topology"
 _TOGETHER = (GROUP_REQUIRED, GROUP_PREFERRED)
+_SHARING = frozenset(_TOGETHER)
 EXCLUSIVE = OURS + "exclusive-topology"
 LWS_EXCLUSIVE = "leaderworkerset.sigs.k8s.io/exclusive-topology"
 LWS_SUBGROUP_EXCLUSIVE = "leaderworkerset.sigs.k8s.io/subgroup-exclusive-topology"
@@ -167,13 +168,7 @@ def read_exclusive_level(annotations: Mapping[str, str]) -> str | None:
 
 def is_together(template: Template | Pod) -> bool:
     """Return whether pods of a template name a level of which their group shares a domain."""
-    given, labels = template.annotations, template.labels
-    return (
-        GROUP_REQUIRED in given
-        or GROUP_PREFERRED in given
-        or GROUP_REQUIRED in labels
-        or GROUP_PREFERRED in labels
-    )
+    return not (_SHARING.isdisjoint(template.annotations) and _SHARING.isdisjoint(template.labels))
 
 
 def check_owner(annotations: Mapping[str, str], path: str) -> None:

@@ -103,16 +103,11 @@ class Service:
             self._wake,
         )
         self.watch = Watch(client, followed, clock)
-        self.verbs = Verbs(
-            self.zones,
-            spread,
-            closed_to=None if self.controller is None else self.controller.placer.waiting.closed_to,
-            room=room,
-            pods=pods,
-            **(
-                {} if self.admission is None else {"pod_arrived": self.admission.places.pod_arrived}
-            ),
-        )
+        self.verbs = Verbs(self.zones, spread, room=room, pods=pods)
+        if self.controller is not None:
+            self.verbs.closed_to = self.controller.placer.waiting.closed_to
+        if self.admission is not None:
+            self.verbs.pod_arrived = self.admission.places.pod_arrived
         self._forked = ForkedAnswers()
         self._file = file
         self._client = client

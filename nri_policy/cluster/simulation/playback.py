@@ -432,8 +432,8 @@ class Simulation:
     def _refuse(self, key: Key, found: GroupStatus, *, hopeless: bool) -> None:
         queue, reserved = self._waiting.queue, self._waiting.reserved(key)
         if not self._groups[key].status.message:  # for the first time
-            left = self._engine.state.settings.groups.timeout - queue.seconds_waited(key, self._now)
-            self._look_at(self._now + max(0.0, left))
+            due = queue.place(key).since + self._engine.state.settings.groups.timeout
+            self._look_at(max(self._now, due))
         standing = ""
         if not hopeless:
             standing = self._waiting.standing(key, self._groups[key], queue.rank(key))
