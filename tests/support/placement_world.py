@@ -378,11 +378,44 @@ class Play:
         raise AssertionError("it does not come to rest")
 
 
+def empty(seed: int = 0, **given: Any) -> Play:
+    """Return a play without the pod that runs in the world at first."""
+    play = Play(seed, **given)
+    play.world.delete("pods", "web")
+    return play
+
+
+def assigned(play: Play, group: str = "job-j") -> dict[str, int]:
+    """Return the places of a group of one pod set, by host."""
+    return {
+        place.values[0]: place.count
+        for each in play.world.group(group).status.assignments
+        for place in each.domains
+    }
+
+
+def hosts_of(play: Play, job: str) -> Counter[str]:
+    """Return where the pods of a Job go, or are, that have not failed; "" of those that wait."""
+    return Counter(
+        item["spec"].get("nodeSelector", {}).get(HOSTNAME, "")
+        for item in play.world.pods_of(job).values()
+        if item.get("status", {}).get("phase") != "Failed"
+    )
+
+
+def racks_of(play: Play, prefix: str) -> list[str]:
+    """Return the racks of the pods that were let go, whose names begin so; of two hosts each."""
+    pods = [
+        item for name, item in sorted(play.world.objects["pods"].items()) if name.startswith(prefix)
+    ]
+    hosts = [item["spec"].get("nodeSelector", {}).get(HOSTNAME) for item in pods]
+    return [f"r{int(host[1]) // 2}" for host in hosts if host]
+
+
 def full_racks(**settings: Any) -> Play:
     """Return three racks of 8 CPUs, each with a Job; a gang waits for a whole rack."""
     rack = "example.com/rack"
-    play = Play(**settings)
-    play.world.delete("pods", "web")
+    play = empty(**settings)
     for name, pods in (("a", 6), ("b", 5), ("c", 6)):
         play.world.submit(name, pods, 1, rack)
         play.rest()

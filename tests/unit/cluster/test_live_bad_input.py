@@ -9,7 +9,7 @@ import pytest
 
 from nri_policy.cluster.groups.unbound_pods import NOT_BOUND, UNBOUND_SECONDS
 from nri_policy.cluster.groups.writes import OpenGate, WriteStatus
-from tests.support.placement_world import Object, Play
+from tests.support.placement_world import Object, Play, empty
 from tests.unit.cluster.written import HOSTNAME
 
 RACK = "example.com/rack"
@@ -121,8 +121,7 @@ def test_a_place_waits_for_the_next_pod_where_one_is_deleted_before_it_is_let_go
 @pytest.mark.parametrize("label", [RACK, HOSTNAME])
 def test_a_label_is_taken_from_a_node_in_use(label: str) -> None:
     """Its pods run on, no other group goes there, and its room is not promised twice."""
-    play = Play()
-    play.world.delete("pods", "web")
+    play = empty()
     play.world.submit("j", 4, 1, RACK)
     play.rest()
     item = play.world.objects["nodes"]["h0"]

@@ -8,7 +8,7 @@ import pytest
 
 from nri_policy.cluster.groups.writes import WriteSpec, WriteStatus
 from nri_policy.cluster.requests.group import GroupStatus, PlacementRequest
-from tests.support.placement_world import GATE, OTHER, Object, Play
+from tests.support.placement_world import GATE, OTHER, Object, Play, empty
 from tests.unit.cluster.written import HOSTNAME, pod_spec
 
 RACK = "example.com/rack"
@@ -36,12 +36,6 @@ def of_group(play: Play, name: str, owner: str, size: int) -> None:
     play.world.put("pods", item)
 
 
-def empty() -> Play:
-    play = Play(hosts_in_rack=3)
-    play.world.delete("pods", "web")
-    return play
-
-
 def places(play: Play, group: str) -> int:
     status = play.world.group(group).status
     return sum(one.count for each in status.assignments for one in each.domains)
@@ -55,7 +49,7 @@ def running(play: Play) -> int:
 @pytest.mark.parametrize("owner", ["", "ReplicaSet/web-5", "StatefulSet/web", "RayCluster/ray"])
 def test_pods_that_are_groups_alone_come_and_go_and_their_places_are_free_again(owner: str) -> None:
     """Six fill the cluster, seven times; the next ones have other names."""
-    play = empty()
+    play = empty(hosts_in_rack=3)
     for turn in range(7):
         for number in range(6):
             make_pod(play, f"w-{turn}-{number}", owner)
@@ -71,7 +65,7 @@ def test_pods_that_are_groups_alone_come_and_go_and_their_places_are_free_again(
 def test_the_place_of_a_pod_alone_that_has_ended_is_free_though_it_is_still_there(
     phase: str,
 ) -> None:
-    play = empty()
+    play = empty(hosts_in_rack=3)
     for number in range(6):
         make_pod(play, f"w-{number}", "ReplicaSet/web-5")
     play.rest()
@@ -84,7 +78,7 @@ def test_the_place_of_a_pod_alone_that_has_ended_is_free_though_it_is_still_ther
 
 
 def test_a_pod_that_is_a_group_alone_owns_its_group() -> None:
-    play = empty()
+    play = empty(hosts_in_rack=3)
     make_pod(play, "a", "ReplicaSet/web-5")
     play.rest()
     (owner,) = play.world.objects["groups"]["pod-a"]["metadata"]["ownerReferences"]
@@ -94,7 +88,7 @@ def test_a_pod_that_is_a_group_alone_owns_its_group() -> None:
 
 def test_a_pod_of_the_same_name_gets_a_place_anew() -> None:
     """The first group is its predecessor's, until the cluster has collected it."""
-    play = empty()
+    play = empty(hosts_in_rack=3)
     make_pod(play, "web-0", "StatefulSet/web")
     play.rest()
     play.world.delete("pods", "web-0")
@@ -108,7 +102,7 @@ def test_a_pod_of_the_same_name_gets_a_place_anew() -> None:
 @pytest.mark.parametrize("owner", ["", "ReplicaSet/web-5", "StatefulSet/g"])
 def test_a_group_whose_pods_are_all_gone_gives_its_places_back(owner: str) -> None:
     """Of a Deployment, a LeaderWorkerSet, or of nobody; the next pods are placed anew."""
-    play = empty()
+    play = empty(hosts_in_rack=3)
     for turn in range(3):
         for number in range(6):
             of_group(play, f"w-{turn}-{number}", owner, 6)
@@ -128,7 +122,7 @@ def test_a_group_whose_pods_are_all_gone_gives_its_places_back(owner: str) -> No
 
 
 def test_who_makes_a_pod_anew_keeps_its_place_while_others_of_its_pods_are_there() -> None:
-    play = empty()
+    play = empty(hosts_in_rack=3)
     for number in range(3):
         of_group(play, f"w-{number}", "ReplicaSet/web-5", 3)
     play.rest()
@@ -141,7 +135,7 @@ def test_who_makes_a_pod_anew_keeps_its_place_while_others_of_its_pods_are_there
 
 
 def test_the_place_of_a_pod_of_nobody_is_free_and_a_new_pod_gets_one_again() -> None:
-    play = empty()
+    play = empty(hosts_in_rack=3)
     for number in range(3):
         of_group(play, f"w-{number}", "", 3)
     play.rest()
@@ -169,7 +163,7 @@ def resize(play: Play, job: str, pods: int, **more: Any) -> None:
 
 
 def test_a_job_is_made_smaller_and_larger() -> None:
-    play = empty()
+    play = empty(hosts_in_rack=3)
     world = play.world
     world.submit("j", 12, 2, "example.com/zone")
     world.templates["j"] = ({"kueue.x-k8s.io/podset-unconstrained-topology": "true"},
@@ -205,7 +199,7 @@ def test_a_job_is_made_smaller_and_larger() -> None:
 
 
 def test_a_job_that_grows_beyond_its_first_size_stays_where_it_was_promised_to_be() -> None:
-    play = empty()
+    play = empty(hosts_in_rack=3)
     play.world.submit("j", 4, 2, RACK)
     play.rest()
     resize(play, "j", 6)
@@ -231,7 +225,7 @@ def test_a_job_that_grows_beyond_its_first_size_stays_where_it_was_promised_to_b
 @pytest.mark.parametrize("kill", range(6))
 def test_a_service_that_dies_while_a_job_grows_is_followed_by_one_that_goes_on(kill: int) -> None:
     """At no time do status and spec contradict each other: nothing is placed anew."""
-    play = empty()
+    play = empty(hosts_in_rack=3)
     play.world.submit("j", 4, 2, RACK)
     play.rest()
     before = {name: item["spec"]["nodeName"] for name, item in play.world.pods_of("j").items()}
@@ -255,7 +249,7 @@ def test_a_service_that_dies_while_a_job_grows_is_followed_by_one_that_goes_on(k
 
 
 def test_a_job_that_waits_has_the_size_that_it_has_by_now() -> None:
-    play = empty()
+    play = empty(hosts_in_rack=3)
     world = play.world
     world.submit("old", 6, 2, RACK)
     world.submit("older", 6, 2, RACK)
@@ -273,7 +267,7 @@ def test_a_job_that_waits_has_the_size_that_it_has_by_now() -> None:
 
 
 def test_a_job_that_is_suspended_gives_its_places_back_and_gets_others_when_it_goes_on() -> None:
-    play = empty()
+    play = empty(hosts_in_rack=3)
     world = play.world
     world.submit("j", 6, 2, RACK)
     world.submit("old", 6, 2, RACK)
@@ -296,7 +290,7 @@ def test_a_job_that_is_suspended_gives_its_places_back_and_gets_others_when_it_g
 @pytest.mark.parametrize("end", ["Failed", "Complete", "gone"])
 def test_a_job_that_is_over_claims_no_place(end: str, seen_first: str) -> None:
     """Whatever is seen first: that it is over, or that its pods are gone."""
-    play = empty()
+    play = empty(hosts_in_rack=3)
     world = play.world
     world.submit("j", 6, 2, RACK)
     play.rest()
@@ -322,7 +316,7 @@ def test_a_job_that_is_over_claims_no_place(end: str, seen_first: str) -> None:
 
 
 def test_a_group_that_somebody_wrote_by_hand_keeps_its_size() -> None:
-    play = empty()
+    play = empty(hosts_in_rack=3)
     template = {"spec": pod_spec({"cpu": 2})}
     request = {"required": RACK}
     pod_sets = [{"name": "main", "count": 4, "template": template, "request": request}]
@@ -337,7 +331,7 @@ def test_a_group_that_somebody_wrote_by_hand_keeps_its_size() -> None:
 
 def test_the_priority_of_a_group_is_that_of_its_pods() -> None:
     """Whoever writes one by hand may write any number: it does not count."""
-    play = empty()
+    play = empty(hosts_in_rack=3)
     play.world.submit("old", 6, 2, RACK)
     play.world.submit("older", 6, 2, RACK)
     play.rest()
@@ -356,7 +350,7 @@ def test_the_priority_of_a_group_is_that_of_its_pods() -> None:
 
 
 def test_pods_that_are_let_go_have_a_selector() -> None:
-    play = empty()
+    play = empty(hosts_in_rack=3)
     make_pod(play, "a")
     play.rest()
     assert HOSTNAME in play.world.objects["pods"]["a"]["spec"]["nodeSelector"]
@@ -364,7 +358,7 @@ def test_pods_that_are_let_go_have_a_selector() -> None:
 
 def test_nothing_is_missing_of_a_group_whose_job_was_deleted() -> None:
     """Its owner makes no more pods; those that are left are deleted one by one."""
-    play = empty()
+    play = empty(hosts_in_rack=3)
     world = play.world
     world.submit("j", 3, 9, RACK)
     play.rest()
@@ -378,7 +372,7 @@ def test_nothing_is_missing_of_a_group_whose_job_was_deleted() -> None:
 
 
 def test_a_group_of_bare_pods_is_finished_once_they_went_and_goes_on_with_new_ones() -> None:
-    play = empty()
+    play = empty(hosts_in_rack=3)
     for number in range(3):
         of_group(play, f"p-{number}", "", size=3)
     play.rest()
@@ -406,7 +400,7 @@ def test_a_group_of_bare_pods_is_finished_once_they_went_and_goes_on_with_new_on
 
 def test_a_name_that_is_used_again_has_the_pods_that_come_then() -> None:
     """Of another number, size and request."""
-    play = empty()
+    play = empty(hosts_in_rack=3)
     for number in range(3):
         of_group(play, f"p-{number}", "", size=3)
     play.rest()
@@ -427,7 +421,7 @@ def test_a_name_that_is_used_again_has_the_pods_that_come_then() -> None:
 
 
 def test_a_group_of_which_all_pods_went_before_they_had_a_place_is_finished() -> None:
-    play = empty()
+    play = empty(hosts_in_rack=3)
     for number in range(7):  # one more than there are hosts
         of_group(play, f"p-{number}", "", size=7)
     play.rest()
@@ -442,7 +436,7 @@ def test_a_group_of_which_all_pods_went_before_they_had_a_place_is_finished() ->
 
 def test_a_group_that_somebody_wrote_waits_for_its_first_pods() -> None:
     """It ends as others do after it had places, and its `spec` stays as it is."""
-    play = empty()
+    play = empty(hosts_in_rack=3)
     template = {"spec": pod_spec({"cpu": 4})}
     spec = {"podSets": [{"name": "main", "count": 2, "template": template}]}
     play.world.put("groups", {"metadata": {"name": "g"}, "spec": spec})
@@ -463,7 +457,7 @@ def test_a_group_that_somebody_wrote_waits_for_its_first_pods() -> None:
 
 
 def test_a_suspended_job_is_not_finished() -> None:
-    play = empty()
+    play = empty(hosts_in_rack=3)
     play.world.submit("job", 2, 4, RACK)
     play.rest()
     job = play.world.objects["jobs"]["job"]

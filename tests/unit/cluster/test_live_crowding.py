@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 
-from tests.support.placement_world import Play
+from tests.support.placement_world import Play, empty
 
 RACK = "example.com/rack"
 SPREADING = "kueue.x-k8s.io/podset-topology-spreading"
@@ -35,8 +35,7 @@ def rack_of(play: Play, name: str) -> set[str]:
 
 
 def test_another_leader_counts_what_is_stored() -> None:
-    play = Play()
-    play.world.delete("pods", "web")
+    play = empty()
     for name in ("a", "b"):
         submit(play, name, 2, 45)
         play.begin()
@@ -46,8 +45,7 @@ def test_another_leader_counts_what_is_stored() -> None:
 
 def test_a_group_that_waits_is_tried_when_another_changes_the_shares() -> None:
     """With one of one in r0, and r1 and r2 full, it waits; 1 of 2 would be half of them."""
-    play = Play()
-    play.world.delete("pods", "web")
+    play = empty()
     submit(play, "a", 2, 50)
     for name in ("x", "y"):
         play.world.submit(name, 8, 1, RACK)
@@ -66,8 +64,7 @@ def test_a_group_that_waits_is_tried_when_another_changes_the_shares() -> None:
 
 def test_hosts_are_set_aside_where_the_rules_let_the_group_go() -> None:
     """r0 has most room, but the only replica, too."""
-    play = Play()
-    play.world.delete("pods", "web")
+    play = empty()
     submit(play, "a", 1, 50)
     for name in ("x", "y"):
         play.world.submit(name, 8, 1, RACK)

@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 
-from tests.support.placement_world import GATE, INDEX, OTHER, Play
-from tests.unit.cluster.written import HOSTNAME, pod_spec
+from tests.support.placement_world import GATE, INDEX, OTHER, Play, empty, racks_of
+from tests.unit.cluster.written import pod_spec
 
 RACK = "example.com/rack"
 JOBSET = "jobset.sigs.k8s.io/"
@@ -60,35 +60,19 @@ def lws(play: Play, cpu: int) -> None:
     play.world.put("lws", {"metadata": metadata, "spec": {"leaderWorkerTemplate": workers}})
 
 
-def racks(play: Play, prefix: str) -> list[str]:
-    """The racks of the pods that were let go, whose names begin so; a rack has two hosts."""
-    hosts = [
-        item["spec"].get("nodeSelector", {}).get(HOSTNAME)
-        for name, item in sorted(play.world.objects["pods"].items())
-        if name.startswith(prefix)
-    ]
-    return [f"r{int(host[1]) // 2}" for host in hosts if host]
-
-
-def empty() -> Play:
-    play = Play()
-    play.world.delete("pods", "web")
-    return play
-
-
 def test_each_job_of_an_exclusive_jobset_has_a_rack_and_its_leader_goes_first() -> None:
     play = empty()
     for name in ("s-w-0", "s-w-1"):
         job(play, name)
         of_job(play, name, 0)
     play.rest()
-    assert racks(play, "s-w-0") == ["r0"]
-    assert racks(play, "s-w-1") == ["r1"]
+    assert racks_of(play, "s-w-0") == ["r0"]
+    assert racks_of(play, "s-w-1") == ["r1"]
     of_job(play, "s-w-0", 1)
     of_job(play, "s-w-1", 1)
     play.rest()
-    assert racks(play, "s-w-0") == ["r0", "r0"]
-    assert racks(play, "s-w-1") == ["r1", "r1"]
+    assert racks_of(play, "s-w-0") == ["r0", "r0"]
+    assert racks_of(play, "s-w-1") == ["r1", "r1"]
     assert play.world.group("job-s-w-0").status.state == "Running"
 
 
@@ -100,7 +84,7 @@ def test_a_leader_waits_until_there_is_room_for_its_followers() -> None:
     job(play, "s-w-0")
     of_job(play, "s-w-0", 0)
     play.rest()
-    assert racks(play, "s-w-0") == []
+    assert racks_of(play, "s-w-0") == []
     assert play.world.group("job-s-w-0").pod_sets[0].count == 2
 
 
@@ -119,10 +103,10 @@ def test_where_nodes_were_labeled_before_all_pods_of_a_job_come_at_once() -> Non
     job(play, "s-w-0", annotations=annotations)
     of_job(play, "s-w-0", 0, annotations)
     play.rest()
-    assert racks(play, "s-w-0") == []
+    assert racks_of(play, "s-w-0") == []
     of_job(play, "s-w-0", 1, annotations)
     play.rest()
-    assert racks(play, "s-w-0") == ["r0", "r0"]
+    assert racks_of(play, "s-w-0") == ["r0", "r0"]
 
 
 @pytest.mark.parametrize("late", [True, False])
@@ -137,7 +121,7 @@ def test_the_other_jobs_of_a_jobset_are_one_group_without_the_exclusive_one(late
         assert "Jobs of the JobSet that are missing: 1" in play.notices["s-a-0-0"]
     job(play, "s-w-0")
     play.rest()
-    assert len(racks(play, "s-a")) == len(racks(play, "s-b")) == 2
+    assert len(racks_of(play, "s-a")) == len(racks_of(play, "s-b")) == 2
     assert [each.count for each in play.world.group("jobset-s").pod_sets] == [2, 2]
 
 
@@ -151,19 +135,19 @@ def test_a_leader_of_lws_goes_where_its_workers_have_room() -> None:
     play.rest()
     lws(play, 3)
     play.rest()
-    assert racks(play, "m-0") == ["r1"]
+    assert racks_of(play, "m-0") == ["r1"]
     group = play.world.group("lws-m-0")
     assert {each.name: each.count for each in group.pod_sets} == {"leader": 1, "workers": 2}
     of_lws(play, 1, 0)
     for index in (1, 2):
         of_lws(play, 0, index, 3)
     play.rest()
-    assert racks(play, "m-0") == ["r1"] * 3
-    assert racks(play, "m-1") == ["r2"]
+    assert racks_of(play, "m-0") == ["r1"] * 3
+    assert racks_of(play, "m-1") == ["r2"]
     play.world.delete("lws", "m")
     of_lws(play, 2, 0)
     play.rest()
-    assert racks(play, "m-2") == []
+    assert racks_of(play, "m-2") == []
 
 
 def test_sub_groups_of_lws_have_racks_of_their_own() -> None:
@@ -176,5 +160,5 @@ def test_sub_groups_of_lws_have_racks_of_their_own() -> None:
         labels |= {f"{LWS}subgroup-index": str(sub)}
         pod(play, f"m-0-{index}", "StatefulSet/m", labels, annotations)
     play.rest()
-    assert racks(play, "m-0") == ["r0", "r0", "r0", "r1", "r1"]
+    assert racks_of(play, "m-0") == ["r0", "r0", "r0", "r1", "r1"]
     assert {"lws-m-0-0", "lws-m-0-1"} <= play.world.objects["groups"].keys()

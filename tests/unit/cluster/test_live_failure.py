@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from dataclasses import dataclass
 from typing import Any
 
 import pytest
 
 from nri_policy.cluster.groups.writes import CreateGroup, DeletePod, FailPod, OpenGate, WriteStatus
-from tests.support.placement_world import Object, Play
+from tests.support.placement_world import Object, Play, assigned, hosts_of
 from tests.unit.cluster.written import HOSTNAME
 
 RACK = "example.com/rack"
@@ -102,18 +101,9 @@ def started(case: Case) -> Play:
     if not case.room:
         world.submit("big", 3, 2, RACK)
         play.rest()
-        assert hosts(play, "big") == {"h1": 1, "h2": 2}
-    assert hosts(play, "j") == {"h0": 2, "h1": 1}
+        assert hosts_of(play, "big") == {"h1": 1, "h2": 2}
+    assert hosts_of(play, "j") == {"h0": 2, "h1": 1}
     return play
-
-
-def hosts(play: Play, job: str) -> Counter[str]:
-    """Where the pods of a Job go, or are, that have not failed; those that wait are at ""."""
-    return Counter(
-        item["spec"].get("nodeSelector", {}).get(HOSTNAME, "")
-        for item in play.world.pods_of(job).values()
-        if item.get("status", {}).get("phase") != "Failed"
-    )
 
 
 def happen(play: Play, case: Case) -> None:
@@ -141,14 +131,6 @@ def end(play: Play, host: str) -> None:
             play.world.put("pods", item)
 
 
-def assigned(play: Play) -> dict[str, int]:
-    return {
-        place.values[0]: place.count
-        for each in play.world.group("job-j").status.assignments
-        for place in each.domains
-    }
-
-
 @pytest.mark.parametrize("name", CASES)
 def test_when_a_host_fails_and_what_follows(name: str) -> None:
     case = CASES[name]
@@ -170,7 +152,7 @@ def test_when_a_host_fails_and_what_follows(name: str) -> None:
     elif case.then == "evicted":
         assert (status.state, assigned(play)) == ("Unplaceable", {})
         assert "doesn't allow to fit any of 2 pod(s)" in status.message
-        assert not hosts(play, "j")
+        assert not hosts_of(play, "j")
     else:
         assert (status.state, assigned(play)) == ("Placed", {"h1": 1, "h2": 2})
         assert ("job-j", "Replaced") in world.events
@@ -179,13 +161,13 @@ def test_when_a_host_fails_and_what_follows(name: str) -> None:
     play.rest()
     status = world.group("job-j").status
     if case.then == "degraded":
-        assert hosts(play, "j") == {"": 2, "h1": 1}
+        assert hosts_of(play, "j") == {"": 2, "h1": 1}
         world.finish("big")
         play.rest()
     if case.then == "evicted":  # elsewhere, as a group that comes anew
-        assert {*hosts(play, "j")} == {"h3", "h4"}
+        assert {*hosts_of(play, "j")} == {"h3", "h4"}
     else:
-        assert hosts(play, "j") == {"h1": 1, "h2": 2}
+        assert hosts_of(play, "j") == {"h1": 1, "h2": 2}
     assert world.group("job-j").status.state == "Running"
 
 
@@ -214,14 +196,14 @@ def test_a_second_host_fails_while_the_first_has_not_been_replaced() -> None:
     world.evict("h0", "h1")
     world.control_jobs()
     play.rest()
-    assert hosts(play, "j") == {"": 4, "h2": 1}  # in its rack is room for one
+    assert hosts_of(play, "j") == {"": 4, "h2": 1}  # in its rack is room for one
     world.put("nodes", nodes["h1"])
     play.rest()
     assert world.group("job-j").status.unhealthy_nodes == ["h0"]
-    assert hosts(play, "j") == {"": 2, "h1": 2, "h2": 1}
+    assert hosts_of(play, "j") == {"": 2, "h1": 2, "h2": 1}
     world.put("nodes", nodes["h0"])
     play.rest()
-    assert hosts(play, "j") == {"h0": 2, "h1": 2, "h2": 1}
+    assert hosts_of(play, "j") == {"h0": 2, "h1": 2, "h2": 1}
     assert world.group("job-j").status.state == "Running"
 
 
@@ -420,7 +402,7 @@ def test_who_begins_counts_all_pods_before_it_places_any() -> None:
     for name, pods in (("j", 3), ("full", 4), ("b", 2)):
         world.submit(name, pods, 2, RACK)
         play.rest()
-    assert (hosts(play, "b"), hosts(play, "full")) == ({"h5": 2}, {"h3": 2, "h4": 2})
+    assert (hosts_of(play, "b"), hosts_of(play, "full")) == ({"h5": 2}, {"h3": 2, "h4": 2})
     node = world.objects["nodes"]["h0"]
     world.delete("nodes", "h0")
     play.rest(schedule=False)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from tests.support.placement_world import Play, full_racks
+from tests.support.placement_world import Play, empty, full_racks
 from tests.unit.cluster.written import pod_spec
 
 RACK = "example.com/rack"
@@ -24,8 +24,7 @@ def later(play: Play, seconds: float) -> None:
 
 
 def test_a_gang_of_whole_hosts_beside_a_daemonset_closes_nothing() -> None:
-    play = Play()
-    play.world.delete("pods", "web")
+    play = empty()
     for at in range(6):
         stay(play, f"agent-{at}", f"h{at}", "1")
     play.world.submit("whole", 2, 4, RACK)
@@ -94,8 +93,7 @@ def test_the_holds_of_a_group_that_is_placed_are_forgotten() -> None:
 
 def lost() -> tuple[Play, str]:
     """A gang of two hosts in r0 has lost one; small Jobs have what is left of the cluster."""
-    play = Play(hosts_in_rack=3, **PATIENT)
-    play.world.delete("pods", "web")
+    play = empty(hosts_in_rack=3, **PATIENT)
     play.world.submit("train", 2, 4, RACK)
     play.rest()
     (rack,) = {f"r{int(host[1:]) // 3}" for host in hosts(play, "train")}
@@ -160,8 +158,7 @@ def test_a_group_that_runs_keeps_its_hold_across_leaders() -> None:
 
 
 def test_a_larger_job_gets_hosts_for_its_new_pods() -> None:
-    play = Play(hosts_in_rack=3)
-    play.world.delete("pods", "web")
+    play = empty(hosts_in_rack=3)
     play.world.submit("train", 1, 4, RACK)
     play.rest()
     for number in range(5):

@@ -9,8 +9,8 @@ import pytest
 from nri_policy.cluster.objects.document import DocumentError
 from nri_policy.cluster.workloads.membership import read_pod_group
 from nri_policy.cluster.workloads.workload import read_groups
-from tests.support.placement_world import GATE, OTHER, Object, Play
-from tests.unit.cluster.written import HOSTNAME, pod_spec
+from tests.support.placement_world import GATE, OTHER, Object, Play, empty, racks_of
+from tests.unit.cluster.written import pod_spec
 
 RACK = "example.com/rack"
 REQUIRED = {"kueue.x-k8s.io/podset-required-topology": RACK}
@@ -35,19 +35,8 @@ def come(play: Play, of: str, *numbers: int) -> None:
         play.rest()
 
 
-def racks(play: Play, of: str) -> list[str]:
-    """The racks of the pods that were let go."""
-    hosts = [
-        item["spec"].get("nodeSelector", {}).get(HOSTNAME)
-        for name, item in play.world.objects["pods"].items()
-        if name.startswith(f"{of}-")
-    ]
-    return [f"r{int(host[1]) // 2}" for host in hosts if host]
-
-
 def playing(least: int | None = 3) -> Play:
-    play = Play()
-    play.world.delete("pods", "web")
+    play = empty()
     play.world.put("podgroups", pod_group("g", least))
     return play
 
@@ -55,11 +44,11 @@ def playing(least: int | None = 3) -> Play:
 def test_pods_wait_until_there_are_as_many_as_the_gang_needs() -> None:
     play = playing()
     come(play, "g", 0, 1)
-    assert racks(play, "g") == []
+    assert racks_of(play, "g") == []
     assert "2 of 3 pods are there" in play.notices["g-0"]
     come(play, "g", 2)
-    assert len(racks(play, "g")) == 3
-    assert len({*racks(play, "g")}) == 1
+    assert len(racks_of(play, "g")) == 3
+    assert len({*racks_of(play, "g")}) == 1
     owner = play.world.objects["groups"]["podgroup-g"]["metadata"]["ownerReferences"]
     assert [(one["kind"], one["name"], one["uid"]) for one in owner] == [("PodGroup", "g", "u-g")]
     assert owner[0]["apiVersion"] == "scheduling.k8s.io/v1alpha2"
@@ -68,14 +57,14 @@ def test_pods_wait_until_there_are_as_many_as_the_gang_needs() -> None:
 def test_more_pods_get_places_where_the_group_was_promised_to_be_as_long_as_there_is_room() -> None:
     play = playing()
     come(play, "g", 0, 1, 2, 3, 4)
-    assert len(racks(play, "g")) == 5
-    assert len({*racks(play, "g")}) == 1
+    assert len(racks_of(play, "g")) == 5
+    assert len({*racks_of(play, "g")}) == 1
     come(play, "g", 5, 6, 7, 8)  # a rack has 8 CPUs
-    assert len(racks(play, "g")) == 8
+    assert len(racks_of(play, "g")) == 8
     assert "1 more pod cannot be placed" in play.world.group("podgroup-g").status.message
     play.world.delete("pods", "g-0")
     play.rest()
-    assert len(racks(play, "g")) == 8
+    assert len(racks_of(play, "g")) == 8
 
 
 def test_all_that_are_there_when_the_gang_is_complete_are_placed_at_once() -> None:
@@ -83,16 +72,16 @@ def test_all_that_are_there_when_the_gang_is_complete_are_placed_at_once() -> No
     for number in range(5):
         play.world.put("pods", pod(f"g-{number}", "g"))
     play.rest()
-    assert len(racks(play, "g")) == 5
+    assert len(racks_of(play, "g")) == 5
 
 
 def test_a_gang_without_room_waits_as_a_whole_whatever_comes_later() -> None:
     play = playing(9)
     come(play, "g", *range(9))
-    assert racks(play, "g") == []
+    assert racks_of(play, "g") == []
     play.world.put("podgroups", pod_group("h", 3))
     come(play, "h", 0, 1, 2)
-    assert len(racks(play, "h")) == 3
+    assert len(racks_of(play, "h")) == 3
 
 
 def test_pods_may_come_before_their_pod_group() -> None:
@@ -101,7 +90,7 @@ def test_pods_may_come_before_their_pod_group() -> None:
     assert not play.world.objects["groups"]
     play.world.put("podgroups", pod_group("g", 3))
     play.rest()
-    assert len(racks(play, "g")) == 3
+    assert len(racks_of(play, "g")) == 3
 
 
 def test_pods_of_a_pod_group_that_is_no_gang_are_groups_alone() -> None:
@@ -113,11 +102,11 @@ def test_pods_of_a_pod_group_that_is_no_gang_are_groups_alone() -> None:
 def test_another_leader_goes_on() -> None:
     play = playing()
     come(play, "g", 0, 1, 2)
-    before = racks(play, "g")
+    before = racks_of(play, "g")
     play.begin()
     play.rest()
     come(play, "g", 3)
-    assert racks(play, "g") == [before[0]] * 4
+    assert racks_of(play, "g") == [before[0]] * 4
 
 
 def test_a_gang_that_makes_no_sense_is_refused() -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from tests.support.placement_world import Object, Play
+from tests.support.placement_world import Object, Play, empty
 
 RACK = "example.com/rack"
 ON: Object = {"groups": {"preemption": True}}
@@ -12,8 +12,7 @@ ON: Object = {"groups": {"preemption": True}}
 
 def full(**spec: Any) -> Play:
     """Three racks of 8 CPUs, each with a group: low with 8, younger with 8, high with 7."""
-    play = Play(**spec)
-    play.world.delete("pods", "web")
+    play = empty(**spec)
     for name, pods, priority in (("low", 8, 1), ("younger", 8, 1), ("high", 7, 5)):
         play.world.submit(name, pods, 1, RACK, priority=priority)
         play.rest()

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from tests.support.placement_world import GATE, OTHER, Object, Play
+from tests.support.placement_world import GATE, OTHER, Object, Play, empty
 from tests.unit.cluster.written import HOSTNAME, pod_spec
 
 RACK = "example.com/rack"
@@ -56,12 +56,6 @@ def ray_pods(play: Play, group: str, *numbers: int) -> None:
 def let_go(play: Play) -> int:
     pods = play.world.objects["pods"].values()
     return sum(HOSTNAME in each["spec"].get("nodeSelector", {}) for each in pods)
-
-
-def empty() -> Play:
-    play = Play()
-    play.world.delete("pods", "web")
-    return play
 
 
 def sizes(play: Play, group: str) -> Counter[str]:

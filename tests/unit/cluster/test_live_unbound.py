@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from nri_policy.cluster.groups.unbound_pods import UNBOUND_SECONDS
-from tests.support.placement_world import Object, Play
+from tests.support.placement_world import Object, Play, assigned, empty
 from tests.unit.cluster.written import HOSTNAME, pod_spec
 
 RACK = "example.com/rack"
@@ -16,8 +16,7 @@ WORDS = "0/6 nodes are available: 1 Insufficient cpu. preemption: not helpful."
 
 def started(pods: int = 3, hosts_in_rack: int = 3) -> Play:
     """A Job that was let go to the hosts of a rack of three, and nothing else."""
-    play = Play(hosts_in_rack=hosts_in_rack)
-    play.world.delete("pods", "web")
+    play = empty(hosts_in_rack=hosts_in_rack)
     play.world.submit("j", pods, 2, RACK)
     play.rest(schedule=False)
     assert play.world.let_go("j") == (pods, pods)
@@ -45,14 +44,6 @@ def refuse(play: Play, *names: str, **status: Any) -> None:
 def wait(play: Play, seconds: float = UNBOUND_SECONDS) -> None:
     play.now += seconds
     play.rest(schedule=False)
-
-
-def assigned(play: Play) -> dict[str, int]:
-    return {
-        place.values[0]: place.count
-        for each in play.world.group("job-j").status.assignments
-        for place in each.domains
-    }
 
 
 def conditions(play: Play) -> list[tuple[str, str]]:
@@ -136,8 +127,7 @@ def test_without_room_elsewhere_it_is_said_and_tried_again() -> None:
 
 
 def test_a_pod_that_nobody_makes_anew_stays() -> None:
-    play = Play(hosts_in_rack=3)
-    play.world.delete("pods", "web")
+    play = empty(hosts_in_rack=3)
     play.world.submit("j", 2, 2, RACK)
     for item in [*play.world.pods_of("j").values()]:
         item["metadata"]["labels"] = {"placement.nri/group": "job-j"}
@@ -173,8 +163,7 @@ def test_a_pod_that_may_still_be_bound_is_left_alone(why: str) -> None:
 
 
 def test_gates_stay_closed_while_pods_on_their_way_may_take_the_places() -> None:
-    play = Play(hosts_in_rack=3)
-    play.world.delete("pods", "web")
+    play = empty(hosts_in_rack=3)
     play.contested = True
     play.world.submit("j", 3, 2, RACK)
     play.rest()
@@ -185,8 +174,7 @@ def test_gates_stay_closed_while_pods_on_their_way_may_take_the_places() -> None
 
 
 def test_a_group_whose_hosts_are_full_before_its_pods_are_let_go_is_placed_anew() -> None:
-    play = Play(hosts_in_rack=3)
-    play.world.delete("pods", "web")
+    play = empty(hosts_in_rack=3)
     play.contested = True
     play.world.submit("j", 3, 2, RACK)
     play.rest()
@@ -199,8 +187,7 @@ def test_a_group_whose_hosts_are_full_before_its_pods_are_let_go_is_placed_anew(
 
 
 def test_without_other_hosts_such_a_group_waits_whole_until_it_fits() -> None:
-    play = Play(hosts_in_rack=2)
-    play.world.delete("pods", "web")
+    play = empty(hosts_in_rack=2)
     play.contested = True
     play.world.submit("j", 4, 2, RACK)
     play.rest()
@@ -215,8 +202,7 @@ def test_without_other_hosts_such_a_group_waits_whole_until_it_fits() -> None:
 
 
 def test_a_group_stays_on_a_host_that_has_less_of_what_it_does_not_ask_for() -> None:
-    play = Play(hosts_in_rack=3)
-    play.world.delete("pods", "web")
+    play = empty(hosts_in_rack=3)
     play.contested = True
     play.world.submit("j", 3, 2, RACK)
     play.rest()
