@@ -449,6 +449,32 @@ def test_hidden_threads_are_none_below_those_that_are_shown() -> None:
     assert driver.changed() == {}
 
 
+def test_preserved_cpus_are_those_that_the_runtime_lists() -> None:
+    preserve = {"cpu.preserve.resource-policy.nri.io/pod": "true"}
+    container = nodes.best_effort(annotations=preserve)
+    driver = synchronized(at(container, "5-6", "1"))
+    assert str(driver.grant(container).preserved) == "5-6"
+
+
+def test_one_that_shares_the_reserved_cpus_stays_there_while_no_others_are_left() -> None:
+    driver = EngineDriver()
+    own, guest = nodes.container(15_000), nodes.best_effort()
+    driver.create(own)
+    assert driver.create(guest) == "0"
+    driver = synchronized(at(own, "1-15", "0-3"), at(guest, "0", "0-3"))
+    assert driver.engine.state.placed[guest.id].explanation.kind is DecisionKind.KEPT
+    assert driver.changed() == {}
+    assert driver.cpus(guest) == "0"
+    driver.stop(own)
+    assert driver.cpus(guest) == "1-15"
+
+
+def test_memory_nodes_that_are_not_here_are_nobodys() -> None:
+    container = nodes.container(2000)
+    driver = synchronized(at(container, "13-14", "3,7"))
+    assert str(driver.grant(container).mems) == "3"
+
+
 def test_isolated_cpus_are_the_containers_again() -> None:
     container = nodes.container(2000)
     driver = synchronized(at(container, "4-5", "1"), machine=nodes.SMALL + " isolated=4-5")
