@@ -19,6 +19,7 @@ from nri_policy.delivery.inputs import (
     CallSent,
     Checked,
     Decided,
+    Event,
     Gone,
     Input,
     Listed,
@@ -37,6 +38,7 @@ from nri_policy.delivery.inputs import (
     Written,
 )
 from nri_policy.delivery.messages import Messages, NotSentError
+from nri_policy.delivery.next_actions import MAX_TRIES
 from nri_policy.delivery.observations import GRACE
 from nri_policy.delivery.record import Cpuset, Phase
 from nri_policy.engine.grant import Changes, Placement
@@ -473,6 +475,25 @@ def test_an_answer_has_arrived_with_the_next_request_or_after_a_while(
     apply(state, *then)
     apply(state, looked_at(state, "1"))
     assert not state.in_flight
+
+
+def test_a_change_that_does_not_come_into_force_is_sent_again_and_given_up_in_the_end() -> None:
+    state = state_of("a")
+    told = Answered(about="other", updates={"a": placement("1", "0")})
+    apply(state, PhaseChanged(container_id="a", phase=Phase.RUNNING))
+    apply(state, Observed(container_id="a", cpuset=cpuset("1-3")))
+    said, now = [], 0.0
+    for _ in range(MAX_TRIES):
+        apply(state, now, RequestBegan(), told)
+        assert [*state.in_flight] == ["a"]
+        apply(state, now + GRACE, looked_at(state, "1-3"))
+        assert [*state.in_flight] == ["a"], "it may still come"
+        now += GRACE + 0.1
+        said += [each.event for each in state.apply(looked_at(state, "1-3"), now)]
+        assert not state.in_flight
+        assert bool(state.pending) is (said[-1] is Event.SENT_AGAIN)
+    assert said == [Event.SENT_AGAIN] * (MAX_TRIES - 1) + [Event.NOT_IN_FORCE]
+    assert [*state.refused] == ["a"]
 
 
 def test_a_file_brings_what_the_next_request_changes_of_what_an_answer_said() -> None:
