@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+import errno
 import grp
 import os
+import re
 import socket
 from contextlib import ExitStack
 from pathlib import Path
@@ -171,6 +173,28 @@ async def test_a_command_is_answered_though_a_crowd_of_silent_callers_hangs_on(
         await asyncio.to_thread(ask_for_pools)
         for _, writer in callers:
             writer.close()
+
+
+@pytest.mark.parametrize(
+    ("error", "remedy"),
+    [
+        (PermissionError(errno.EACCES, "Permission denied"), "only root (try sudo)"),
+        (ConnectionRefusedError(errno.ECONNREFUSED, "Connection refused"), "start it by"),
+    ],
+)
+def test_who_may_not_ask_hears_who_may(
+    error: OSError, remedy: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    class Closed(socket.socket):
+        def connect(self, _address: object) -> None:
+            raise error
+
+    monkeypatch.setattr(socket, "socket", Closed)
+    with (
+        pytest.raises(UnreachableError, match=re.escape(remedy)),
+        connected(tmp_path / "control.sock"),
+    ):
+        pass
 
 
 async def test_a_daemon_that_has_answered_and_is_gone_is_not_waited_for(tmp_path: Path) -> None:
