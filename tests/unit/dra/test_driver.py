@@ -270,6 +270,33 @@ async def test_a_slice_has_what_is_written_of_it(tmp_path: Path) -> None:
         assert len(keys) == 1, "a selector that reads a missing key ends an allocation"
 
 
+def written(them: Cluster) -> dict[str, float]:
+    """Return how often the slice was written, by result, as it is counted."""
+    (made,) = [
+        metric
+        for make in them.node.daemon.metrics.collect()
+        if (metric := make()).name == "nri_policy_dra_slice_writes"
+    ]
+    return {
+        each.labels["result"]: each.value
+        for each in made.samples
+        if each.name.endswith("_total") and each.value
+    }
+
+
+async def test_writes_of_the_slice_are_counted_by_their_result(tmp_path: Path) -> None:
+    async with cluster(tmp_path, registers=False) as them:
+        them.server.disturb = lambda request: (
+            Answer(status=503, body="away") if request.method != "GET" else None
+        )
+        await them.kubelet.register()
+        await until(lambda: bool(written(them)))
+        assert written(them) == {"failed": 1.0}
+        them.server.disturb = lambda _: None
+        await them.publishes(numa0=3, numa1=4, numa2=4, numa3=4)
+        await until(lambda: "written" in written(them))
+
+
 async def test_fields_that_the_api_server_drops_take_the_slice_away(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -281,6 +308,7 @@ async def test_fields_that_the_api_server_drops_take_the_slice_away(
         assert "allowMultipleAllocations, requestPolicy" in publisher.problem
         (problem,) = them.node.daemon.claim_driver.problems()
         assert "DRAConsumableCapacity is off" in problem
+        assert written(them) == {"dropped": 1.0}
         asked = len(them.server.requests)
         assert not await them.start("other", [], "3")
         await asyncio.sleep(0)
