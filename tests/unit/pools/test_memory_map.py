@@ -205,6 +205,15 @@ def test_zones_grow_by_distance() -> None:
     assert [str(zone) for zone in at.widths(ids("0,2"), growth)] == ["0,2", "0-3"]
 
 
+def test_a_zone_of_two_nodes_grows_to_what_is_nearest_to_either() -> None:
+    machine = nodes.machine(
+        "package:1 numa:4(memory=1GiB) core:1"
+        " distances=10,20,40,40/20,10,40,30/40,40,10,20/40,30,20,10"
+    )
+    at = memory_map(machine)
+    assert at.grow(ids("0-1"), (at.nodes,)) == ids("0-1,3")
+
+
 def test_distances_that_differ_by_direction_count_by_their_mean() -> None:
     machine = nodes.machine(
         "package:1 numa:3(memory=1GiB) core:1 distances=10,20,21/40,10,50/21,50,10"
