@@ -192,6 +192,15 @@ def test_a_die_has_the_highest_range_of_its_cpus(power: Power) -> None:
     }
 
 
+def test_a_policy_sets_no_cpu_that_is_offline(tmp_path: Path) -> None:
+    write("package:1 core:2 pu:1", tmp_path)
+    cpus = FakeCPUs(tmp_path)
+    cpus.add_policy(0, [0, 9])
+    cpus.add_policy(8, [8])
+    (policy,) = power_of(tmp_path, discover(tmp_path)).policies
+    assert (policy.id, str(policy.cpus)) == (0, "0")
+
+
 def faults(power: Power, **fields: Any) -> list[tuple[str, bool]]:
     found = find_faults([cpu_class("one", **fields)], power)
     return [(f"{each.path}: {each.text}", each.fatal) for each in found]
