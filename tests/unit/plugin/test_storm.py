@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 import random
 from collections.abc import Mapping
 from contextlib import suppress
@@ -143,8 +144,9 @@ async def test_a_storm_of_changes_hangs_nobody(version: str, tmp_path: Path) -> 
 
 @pytest.mark.parametrize("version", [CALLED, REGISTERED])
 async def test_containers_run_anywhere_once_a_daemon_has_left_that_widens(
-    version: str, tmp_path: Path
+    version: str, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
+    caplog.set_level(logging.INFO)
     keep = {"cpu.preserve.resource-policy.nri.io/pod": "true"}
     async with served(tmp_path, version=version, onExit=OnExit.WIDEN.value) as it:
         await it.start(pod("own", "2"), pod("guest"), pod("system", namespace="kube-system"))
@@ -155,6 +157,8 @@ async def test_containers_run_anywhere_once_a_daemon_has_left_that_widens(
             container = it.runtime.container(f"{name}/main")
             assert (str(container.cpus), str(container.mems)) == ("0-15", "0-3")
         assert not it.runtime.container("kept/main").cpus
+        (said,) = [each for each in caplog.records if each.msg == "widened"]
+        assert (said.levelno, vars(said)["complete"]) == (logging.INFO, True)
 
 
 async def test_who_comes_while_a_daemon_leaves_that_widens_runs_anywhere(tmp_path: Path) -> None:
