@@ -49,8 +49,6 @@ def _assign(view: NodeView) -> Iterator[ClassAssignment]:
         yield ClassAssignment(given=given, cpus=assigned, origin="reservedPoolCPUClass")
     for placed in view.placed.values():
         container, own = placed.container, placed.grant.own - assigned
-        if not own:
-            continue
         use = select_cpu(settings, container.pod.namespace, placed.request)
         given = _PLAIN if use is None else known[use.name]
         crio = view.crio_choice(placed) or CRIOChoice()

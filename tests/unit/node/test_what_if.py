@@ -14,6 +14,7 @@ from nri_policy.node import ClaimedParts, HypotheticalContainer, HypotheticalPod
 from nri_policy.report import newcomer_report, plain, what_if_report
 from nri_policy.workload.pod import Container, Pod
 from tests.support import nodes
+from tests.support.claims import part, user
 from tests.support.engine_driver import EngineDriver
 
 
@@ -237,6 +238,20 @@ def test_what_of_a_pods_claims_was_left_out_is_said_once() -> None:
 
     pods = replace(wanted("new", 1000, replicas=2), claim=claim)
     assert tried(EngineDriver(), pods)["warnings"] == ["claim gpu was left out"]
+
+
+def test_what_a_container_uses_of_its_pods_claims_is_noted() -> None:
+    own = part(2000, 1)
+
+    def starts(_name: str) -> tuple[HypotheticalContainer, ...]:
+        return (HypotheticalContainer(container=user(own, name="c0"), init=False, to_end=False),)
+
+    def claim(_name: str, _view: NodeView) -> ClaimedParts:
+        return ClaimedParts(prepared=((own,),), uses={"c0": (own.id,)})
+
+    pod = HypotheticalPod(namespace="default", name="new", replicas=1, starts=starts, claim=claim)
+    (note,) = tried(EngineDriver(), pod)["notes"]
+    assert note.endswith("/c0: 2 CPU of numa1 by claim default/cpus (cpu)")
 
 
 @pytest.mark.parametrize(("seen", "pool"), [("0-15", "root"), ("6-7", "NUMA node #1"), ("", "")])
