@@ -9,10 +9,9 @@ from typing import cast
 
 import pytest
 
-from nri_policy.cluster.objects.document import PODS
 from nri_policy.cluster.service.watch import OPTIONAL_SECONDS, Watch, WatchedKind
 from nri_policy.foundation.clock import Clock
-from nri_policy.kube.client import Client
+from nri_policy.kube.client import PODS, Client
 from nri_policy.kube.errors import APIError
 from tests.support.clock import Steps
 
