@@ -143,6 +143,14 @@ class Cgroups:
         seen = {each: cpus for each, cpus in found.items() if cpus is not None}
         return KernelState(cpus=cpus, mems=mems, threads=seen, partition=partition, hidden=hidden)
 
+    def are_here(self) -> bool:
+        """Return whether the top cgroup shows its CPUs."""
+        with FileTree(self._root, Notes()) as tree:
+            hierarchy = hierarchy_of(tree)
+            with tree.folder(hierarchy.mount) as top:
+                forms = (hierarchy.written, hierarchy.effective)
+                return any(top.set(form.format("cpus")) for form in forms)
+
     def resources(self, cgroup: str) -> Resources | None:
         """Return the settings of a cgroup; None if it does not exist here.
 

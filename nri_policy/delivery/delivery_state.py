@@ -58,6 +58,7 @@ class DeliveryState(Observations):
             inputs.Superseded: self._superseded,
             inputs.Answered: self._note_answer,
             inputs.PhaseChanged: self._phase_changed,
+            inputs.StartAnswered: self._start_answered,
             inputs.Observed: self._observed,
             inputs.Written: self._written,
             inputs.Checked: self._checked,
@@ -139,21 +140,26 @@ class DeliveryState(Observations):
     def _sent(self, known: Delivery, placement: Placement) -> Delivery:
         """Return a record after a *placement* was sent beside what the runtime asked about."""
         flight = self._flight(lost=known.phase is not Phase.RUNNING)
-        return replace(known.informed(placement, lost=flight.lost), in_flight=flight)
+        # One that still starts would not be set (§3.6).
+        unsure = flight.lost or known.started_at is not None
+        return replace(known.informed(placement, lost=unsure), in_flight=flight)
 
     def _flight(self, *, lost: bool) -> InFlight:
         return InFlight(since=self.now, request=self.requests, lost=lost)
 
     def _phase_changed(self, event: inputs.PhaseChanged) -> None:
-        known = self.known(event.container_id)
-        self.put(event.container_id, replace(known, phase=event.phase))
+        if event.phase is Phase.RUNNING:
+            self._note_run(event.container_id)
+            return
+        self.change(event.container_id, phase=event.phase, started_at=None)
         if event.phase is Phase.STARTING:  # the answer about its creation has arrived
             for each in [*self.carried.get(event.container_id, ())]:
                 self.change(each, carrier="")
-        if event.phase is Phase.RUNNING:
+
+    def _start_answered(self, event: inputs.StartAnswered) -> None:
+        if self.phase(event.container_id) is Phase.STARTING and not self.hears_starts:
+            self.change(event.container_id, started_at=self.now)
             self._look_soon()
-            if not known.persistent:
-                self.hasten(Action.PERSIST, self.now)
 
     def _gone(self, event: inputs.Gone) -> None:
         """Send again what its creation's answer carried: that seems to have failed."""
@@ -217,6 +223,8 @@ class DeliveryState(Observations):
 
     def _listed(self, event: inputs.Listed) -> None:
         assert event.observed.keys() <= event.recorded.keys(), "only listed containers are read"
+        self.blind = self.blind or event.blind
+        self._read_if_starts_are_missed()
         for each in dict.fromkeys([*self.records, *event.recorded]):
             known = self.known(each)
             self.put(
@@ -258,18 +266,17 @@ class DeliveryState(Observations):
         known = self.known(container_id).without_pending()
         # It was answered before, and may have missed what was decided since (§3.6).
         missed = self._flight(lost=True) if phase is Phase.CREATING else None
-        self.put(
-            container_id,
-            replace(
-                known,
-                phase=phase,
-                in_flight=missed,
-                refused=None,
-                failed_at=None,
-                carrier="",
-                partition=replace(known.partition, tries=0),
-            ),
+        new = replace(
+            known,
+            phase=phase,
+            started_at=None,
+            in_flight=missed,
+            refused=None,
+            failed_at=None,
+            carrier="",
+            partition=replace(known.partition, tries=0),
         )
+        self.put(container_id, self._perhaps_started(new))
 
     def _note_in_place(self, event: inputs.Registered) -> None:
         """Have systemd and the runtime informed of containers that an earlier daemon placed."""
@@ -337,7 +344,9 @@ class DeliveryState(Observations):
 
     def _is_polled(self) -> bool:
         """Whether anything is in flight that can come into force without another request."""
-        return any(self.records[each].phase in LIVING for each in self.in_flight)
+        return bool(self.starting) or any(
+            self.records[each].phase in LIVING for each in self.in_flight
+        )
 
     def _end_resizes(self) -> None:
         for each in [*self.resizes]:
@@ -394,8 +403,8 @@ class DeliveryState(Observations):
         if has is not None and event.mems is not None:  # the runtime may have set these, and failed
             known = replace(known, observed=Cpuset(cpus=has.cpus, mems=event.mems))
         # The runtime may record what it was answered, and may not.
-        new = replace(known, phase=Phase.RUNNING, in_flight=None, resent=0, recorded=None)
-        self.put(event.container_id, new)
+        known = replace(known, phase=Phase.RUNNING, started_at=None)
+        self.put(event.container_id, replace(known, in_flight=None, resent=0, recorded=None))
 
     def _resize_doubted(self, event: inputs.ResizeDoubted) -> None:
         if self.desired.placement(event.container_id) is None:

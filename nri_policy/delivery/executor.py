@@ -170,6 +170,8 @@ class Executor:
                 await self.settle()
             case Action.READ:
                 await self._look_at_flights()
+                if self.state.misses_starts:
+                    link.register(needed=False)  # to hear their ends from now on
             case Action.SEND:
                 await self.messages.send(link)
             case Action.PERSIST:
@@ -207,6 +209,11 @@ class Executor:
             await self.narrow(moved=moved)
         elif state.kernel_partitions.due(container_id) is None and not self._is_still(moved=moved):
             self._begin(self._narrow())
+
+    def makes_up_for_starts(self) -> bool:
+        """Return whether looks see, and files make up for, what a start loses (§3.6)."""
+        cgroups, state = self._cgroups, self.state
+        return cgroups is not None and cgroups.are_here() and not (state.blind or state.trouble)
 
     def start_deadline(self) -> float:
         """Return until when a container's start may wait that begins now."""
@@ -346,11 +353,11 @@ class Executor:
 
     # ---- looking
 
-    async def look_before(self, container_id: str, *, starts: bool = True) -> None:
-        """Check before an answer if a change may be lost, or if one *starts* on exclusive CPUs."""
+    async def look_before(self, container_id: str) -> None:
+        """Check before the answer if a change may be lost, or if it starts on exclusive CPUs."""
         placed = self._node.view.placed.get(container_id)
         if placed is not None:
-            takes = starts and self._takes(placed)
+            takes = self._takes(placed)
             starting = self.state.phase(container_id) is Phase.STARTING
             await self._look_if_needed(placed, takes=takes, undone=takes and starting)
 

@@ -24,6 +24,10 @@ class Limited(Struct, frozen=True, kw_only=True):
 class HostCgroups(Protocol):
     """The cgroups, by the runtime's names, for any thread: `audit.cgroup.Cgroups`."""
 
+    def are_here(self) -> bool:
+        """Return whether the cgroups of this host can be read."""
+        ...
+
     def confine(self, wanted: Mapping[str, CPUSet], change: Change) -> Mapping[str, Confined]:
         """Change the CPUs of cgroups; return the result of each."""
         ...

@@ -60,6 +60,12 @@ class PhaseChanged(Input, frozen=True, kw_only=True):
     phase: Phase
 
 
+class StartAnswered(Input, frozen=True):
+    """The answer to START of this container is on its way."""
+
+    container_id: str
+
+
 class Observed(Input, frozen=True, kw_only=True):
     """A cgroup was read outside of a check; None: it is not visible."""
 
@@ -135,6 +141,7 @@ class Listed(Input, frozen=True, kw_only=True):
 
     recorded: Mapping[str, Cpuset]  # the cpusets in the list
     observed: Mapping[str, Cpuset]  # the cpusets of visible cgroups
+    blind: bool = False  # some run, and no cgroup was visible
 
 
 class Registered(Input, frozen=True, kw_only=True):

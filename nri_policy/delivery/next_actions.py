@@ -12,6 +12,7 @@ The next action of a container follows from its record:
 | none | in flight and lost | any | READ, then written at once | 6 |
 | none | in flight, not visible | RUNNING | in force with the next request, or `GRACE` | 6 |
 | none | in flight | UPDATING | after `GRACE` its resize was refused: taken back | 9 |
+| none | any | STARTING | READ `FIRST_LOOK` after START: it runs | 6 |
 | none | written | RUNNING | PERSIST; again after `RETRY_SCOPE` | 7a 7 |
 | none | in force | records another | INFORM: few in each answer, or a call | 7a 9 |
 | any | not the partition due | any | PARTITIONS; again with pauses | |
@@ -55,6 +56,8 @@ class NextActions(Occupancy):
         """*has_files* is whether there are cgroups that can be read and written."""
         super().__init__(desired, has_files=has_files)
         self.calls_are_safe = True  # whether no call of ours can hang the runtime (§3.7)
+        self.hears_starts = not has_files  # whether the runtime tells the end of each start (§3.6)
+        self.blind = False  # whether containers run whose cgroups cannot be seen
         self.requests = 0  # of the runtime, so far
         self._answered = -math.inf  # when the latest answer was given that could carry updates
         # when `Action.SEND` is due follows from these two
@@ -187,7 +190,7 @@ class NextActions(Occupancy):
             self.hasten(Action.WRITE, self.now + SETTLE)
 
     def _look_soon(self) -> None:
-        if self.in_flight or self.waiting:
+        if self.in_flight or self.waiting or self.starting:
             self._read_delay = FIRST_LOOK
             self.hasten(Action.READ, self.now + FIRST_LOOK)
 

@@ -13,7 +13,7 @@ from nri_policy.delivery import inputs
 from nri_policy.delivery.cpuset_checks import CpusetCheck
 from nri_policy.delivery.desired import Desired
 from nri_policy.delivery.inputs import Action, Event, Report
-from nri_policy.delivery.next_actions import NextActions
+from nri_policy.delivery.next_actions import FIRST_LOOK, NextActions
 from nri_policy.delivery.record import SETTLED, Cpuset, Delivery, Phase, cpuset_of
 from nri_policy.delivery.record_table import RETRY_WRITE
 from nri_policy.engine.grant import Placement
@@ -35,7 +35,21 @@ class Observations(NextActions):
     # ---- writes
 
     def _observed(self, event: inputs.Observed) -> None:
-        self.put(event.container_id, self.known(event.container_id).seen(event.cpuset))
+        new = self.known(event.container_id).seen(event.cpuset)
+        self.put(event.container_id, self._perhaps_started(new))
+
+    def _perhaps_started(self, known: Delivery) -> Delivery:
+        """Return a listed container that has a cgroup as one whose START was answered before."""
+        if self.hears_starts or known.phase is not Phase.CREATED or not known.visible:
+            return known
+        return replace(known, phase=Phase.STARTING, started_at=self.now)
+
+    def _note_run(self, container_id: str, started_at: float | None = None) -> None:
+        known = self.known(container_id)
+        self.put(container_id, replace(known, phase=Phase.RUNNING, started_at=started_at))
+        self._look_soon()
+        if not known.persistent:
+            self.hasten(Action.PERSIST, self.now)
 
     def _written(self, event: inputs.Written) -> Sequence[Report]:
         each, cpus = event.container_id, event.cpus
@@ -84,7 +98,17 @@ class Observations(NextActions):
         self._probed = self.now if event.error else None
         if event.error:
             self.hasten(Action.WRITE, self.now + RETRY_WRITE)
+            self._read_if_starts_are_missed()
         self.reindex()
+
+    @property
+    def misses_starts(self) -> bool:
+        """Whether the runtime should tell the end of each start, and does not (§3.6)."""
+        return not self.hears_starts and (self.blind or bool(self.trouble))
+
+    def _read_if_starts_are_missed(self) -> None:
+        if self.misses_starts:
+            self.hasten(Action.READ, self.now)
 
     def probe_is_due(self, now: float) -> bool:
         """Whether it is time to see again if cgroups can be written (§3.7a 13)."""
@@ -108,11 +132,14 @@ class Observations(NextActions):
         return flight is not None and flight.lost
 
     def begin_check(self, *also: str) -> Sequence[CpusetCheck]:
-        """Return checks of all changes in flight, of all that wait for a message, and of *also*."""
+        """Return the checks of *also*, and of all that a look may change.
+
+        Those are changes in flight, changes that wait for a message, and starts.
+        """
         if self.leaves:
             return ()
         checks = []
-        for each in dict.fromkeys([*also, *self.in_flight, *self.waiting]):
+        for each in dict.fromkeys([*also, *self.in_flight, *self.waiting, *self.starting]):
             placement = self.desired.placement(each)
             if placement is None:
                 continue
@@ -134,6 +161,8 @@ class Observations(NextActions):
         for each in [*self.in_flight]:
             if self.desired.placement(each) is None:  # it has ended during a call
                 self.drop(each)
+        for check in event.checks:
+            self._look_at_start(check)
         return [report for each in event.checks for report in self._conclude(each)]
 
     def _conclude(self, check: CpusetCheck) -> Iterator[Report]:
@@ -164,6 +193,16 @@ class Observations(NextActions):
                 self.put(each, replace(known.seen(has), in_flight=None, resent=0))
         elif running and (late or flight.lost):
             yield from self._again(each, check.placement, hurry=bool(check.error))
+
+    def _look_at_start(self, check: CpusetCheck) -> None:
+        """Take a container for running some time after its START, be it still starting (§3.6)."""
+        known = self.known(check.container_id)
+        if known.phase is not Phase.STARTING or known.started_at is None:
+            return
+        seen = check.found is not None
+        if self.now - known.started_at >= (FIRST_LOOK if seen else BLIND_GRACE):
+            self.blind = self.blind or not seen
+            self._note_run(check.container_id, known.started_at)
 
     def _note_enforced(self, check: CpusetCheck, due: Placement) -> Iterator[Report]:
         """Store the result of a check's write; the runtime is informed later."""

@@ -21,10 +21,10 @@ from nri_policy.workload.pod import Resources, parse_cpus
 class Phase(StrEnum):
     """What the runtime is doing with a container (nri.md §3.6)."""
 
-    CREATING = "creating"  # from the answer of its CREATE to POST_CREATE
-    CREATED = "created"  # to START
-    STARTING = "starting"  # to POST_START
-    RUNNING = "running"  # from POST_START or POST_UPDATE to UPDATE or STOP
+    CREATING = "creating"  # from the answer of its CREATE to START
+    CREATED = "created"  # listed before its START
+    STARTING = "starting"  # to POST_START, or until a look after START finds its cgroup
+    RUNNING = "running"  # from then or POST_UPDATE to UPDATE or STOP
     UPDATING = "updating"  # from the answer of its UPDATE to POST_UPDATE
 
 
@@ -91,6 +91,8 @@ class Delivery(Struct, frozen=True, kw_only=True):
     unrecorded: float | None = None  # since when it is in force, but not recorded
     in_flight: InFlight | None = None
     phase: Phase = Phase.RUNNING
+    # When its START was answered, while no event has shown that the runtime is done with it.
+    started_at: float | None = None
     persistent: bool = True  # systemd keeps what was written, or does not manage this cgroup
     failed_at: float | None = None  # when its cgroup could not be written
     late: bool = False  # its file was not written in time: a message carries the pending change

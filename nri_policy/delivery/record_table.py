@@ -40,7 +40,8 @@ class RecordTable:
         self.late: dict[str, None] = {}
         self.refused: dict[str, None] = {}
         self.resizes: dict[str, None] = {}  # those that may come into force late
-        self.busy: dict[str, None] = {}  # the runtime creates, starts or resizes them
+        self.busy: dict[str, None] = {}  # the runtime starts or resizes them
+        self.starting: dict[str, None] = {}  # of these, those that a look will find running
         self.overlapping: dict[str, None] = {}  # those that cannot be made to leave
         self.partitions: dict[str, None] = {}  # containers with a kernel partition, or with one due
         self.carried: dict[str, dict[str, None]] = {}  # by whose creation's answer
@@ -77,9 +78,11 @@ class RecordTable:
             _index(self.unrecorded, container_id, on=new.unrecorded is not None)
         if new.persistent is not old.persistent:
             _index(self.volatile, container_id, on=not new.persistent)
-        if new.phase is not old.phase:
-            busy = new.phase not in {Phase.CREATED, Phase.RUNNING}
+        if new.phase is not old.phase or new.started_at is not old.started_at:
+            busy = new.phase in {Phase.STARTING, Phase.UPDATING}
             _index(self.busy, container_id, on=busy)
+            starts = new.phase is Phase.STARTING and new.started_at is not None
+            _index(self.starting, container_id, on=starts)
         if new.partition is not old.partition:
             _index(self.partitions, container_id, on=new.partition != NO_PARTITION)
         self._index_troubles(container_id, old, new)

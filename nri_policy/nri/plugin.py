@@ -10,7 +10,7 @@ from google.protobuf.message import Message
 from msgspec import Struct
 
 from nri_policy.foundation.clock import Clock
-from nri_policy.nri.versions import Runtime
+from nri_policy.nri.versions import Events, Runtime
 from nri_policy.proto.nri_pb2 import (
     ConfigureRequest,
     Container,
@@ -41,8 +41,8 @@ class Plugin(Protocol):
     def end(self) -> None:
         """Note that this method has ended."""
 
-    async def configure(self, request: ConfigureRequest, runtime: Runtime) -> None:
-        """Take note of the runtime that a new connection leads to."""
+    async def configure(self, request: ConfigureRequest, runtime: Runtime) -> Events:
+        """Take note of the runtime that a new connection leads to; return the events to hear."""
 
     async def synchronize(
         self, pods: Sequence[PodSandbox], containers: Sequence[Container]
@@ -65,9 +65,6 @@ class Plugin(Protocol):
         self, pod: PodSandbox, container: Container
     ) -> CreateContainerResponse:
         """Return the adjustment of a container to be, and updates of others."""
-
-    async def post_create_container(self, pod: PodSandbox, container: Container) -> None:
-        """Handle that a container is created: from now on the runtime accepts updates of it."""
 
     async def start_container(self, pod: PodSandbox, container: Container) -> None:
         """Handle that a container is about to start."""

@@ -49,9 +49,6 @@ _EVENTS: dict[str, Callable[[Plugin, Any], Awaitable[Message | None]]] = {
     "CreateContainer": lambda plugin, request: plugin.create_container(
         request.pod, request.container
     ),
-    "PostCreateContainer": lambda plugin, request: plugin.post_create_container(
-        request.pod, request.container
-    ),
     "StartContainer": lambda plugin, request: plugin.start_container(
         request.pod, request.container
     ),
@@ -80,7 +77,6 @@ _STATE_CHANGES = {
     nri_pb2.RUN_POD_SANDBOX: "RunPodSandbox",
     nri_pb2.STOP_POD_SANDBOX: "StopPodSandbox",
     nri_pb2.REMOVE_POD_SANDBOX: "RemovePodSandbox",
-    nri_pb2.POST_CREATE_CONTAINER: "PostCreateContainer",
     nri_pb2.START_CONTAINER: "StartContainer",
     nri_pb2.POST_START_CONTAINER: "PostStartContainer",
     nri_pb2.POST_UPDATE_CONTAINER: "PostUpdateContainer",
@@ -304,10 +300,10 @@ class PluginService:
 
     async def _configure(self, request: ConfigureRequest) -> ConfigureResponse:
         runtime = Runtime.from_request(request)
-        await self._plugin.configure(request, runtime)
+        events = await self._plugin.configure(request, runtime)
         self.runtime = runtime
         self._parts.Clear()
-        return ConfigureResponse(events=runtime.events)
+        return ConfigureResponse(events=events)
 
     async def _synchronize(self, part: SynchronizeRequest, call: Call) -> SynchronizeResponse:
         """Collect the parts (NRI >= 0.7); the last one is answered for all of them."""

@@ -43,9 +43,7 @@ LIFECYCLE = (
     | Events.STOP_POD_SANDBOX
     | Events.REMOVE_POD_SANDBOX
     | Events.CREATE_CONTAINER
-    | Events.POST_CREATE_CONTAINER
     | Events.START_CONTAINER
-    | Events.POST_START_CONTAINER
     | Events.UPDATE_CONTAINER
     | Events.POST_UPDATE_CONTAINER
     | Events.STOP_CONTAINER
@@ -140,13 +138,16 @@ class Runtime(Struct, frozen=True, kw_only=True):
     def __str__(self) -> str:
         return f"{self.name} {self.version}".strip()
 
-    @property
-    def events(self) -> Events:
-        """The events to subscribe to: an unknown bit makes a runtime drop the plugin."""
+    def events(self, *, hears_starts: bool) -> Events:
+        """Return the events to subscribe to: an unknown bit makes a runtime drop the plugin.
+
+        *hears_starts* is whether the end of each start is one of them.
+        """
+        events = LIFECYCLE | Events.POST_START_CONTAINER if hears_starts else LIFECYCLE
         # 0.9.1 was never released: CRI-O 1.33 carries a snapshot of it with this event.
         if self._has(Version(0, 9, 1, released=False)):
-            return LIFECYCLE | Events.UPDATE_POD_SANDBOX
-        return LIFECYCLE
+            return events | Events.UPDATE_POD_SANDBOX
+        return events
 
     @property
     def unsolicited_updates_safe(self) -> bool:

@@ -12,7 +12,7 @@ from nri_policy.delivery.inputs import Gone
 from nri_policy.delivery.partitions import Partitions
 from nri_policy.delivery.pod_quotas import PodQuotas
 from nri_policy.node import Node
-from nri_policy.nri.versions import Runtime
+from nri_policy.nri.versions import Events, Runtime
 from nri_policy.plugin.answers import Answers
 from nri_policy.plugin.claims import Claims
 from nri_policy.plugin.creations import Creations
@@ -64,6 +64,12 @@ class PluginComponents:
         self.ended_early: set[str] = set()
         self.creations = Creations(executor.clock)
         self.pids: dict[str, int] = {}  # of the containers' first processes, as the runtime says
+
+    def subscribe(self, runtime: Runtime) -> Events:
+        """Return the events that a runtime is to send: the end of a start only if it is needed."""
+        state = self.executor.state
+        state.hears_starts = not self.executor.makes_up_for_starts()
+        return runtime.events(hears_starts=state.hears_starts)
 
     def forget(self, container_id: str) -> None:
         """Forget a container that has ended."""

@@ -37,7 +37,8 @@ class Creations:
 
     def created(self, container_id: str) -> None:
         """Take note that a container was created: what has failed before had other reasons."""
-        self._open.pop(container_id, None)
+        if self._open.pop(container_id, None) is None:
+            return
         now = self._clock.now()
         self._open = {each: entry for each, entry in self._open.items() if entry[1] > now}
 

@@ -67,6 +67,7 @@ class Inventory:
             {each.id: each.linux.cgroups_path for each in listed}
         )
         found = seen or {}
+        runs = any(each.state == nri_pb2.CONTAINER_RUNNING for each in listed)
         self._unseen = [each.id for each in listed if each.id not in found]
         self._inherited = () if seen is None else [each for each in self._unseen if each in earlier]
         self._executor.apply(
@@ -75,6 +76,7 @@ class Inventory:
                     each.id: cpuset_of(resources_of(each.linux.resources)) for each in listed
                 },
                 observed={each: cpuset_of(resources) for each, resources in found.items()},
+                blind=runs and seen is not None and not found,
             )
         )
         return (

@@ -18,7 +18,8 @@ def answer_late(components: PluginComponents, method: str, request: Message) -> 
     """
     match request:
         case nri_pb2.ConfigureRequest():
-            return nri_pb2.ConfigureResponse(events=Runtime.from_request(request).events)
+            events = components.subscribe(Runtime.from_request(request))
+            return nri_pb2.ConfigureResponse(events=events)
         case nri_pb2.SynchronizeRequest():
             return nri_pb2.SynchronizeResponse(more=request.more)
         case nri_pb2.CreateContainerRequest():

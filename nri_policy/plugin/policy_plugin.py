@@ -12,12 +12,12 @@ from collections.abc import Callable, Collection, Sequence
 
 from google.protobuf.message import Message
 
-from nri_policy.delivery.inputs import Gone, PhaseChanged, Registered
+from nri_policy.delivery.inputs import Gone, PhaseChanged, Registered, StartAnswered
 from nri_policy.delivery.record import Phase
 from nri_policy.engine.event import Created, PodStopped, Resized, Started, Stopped, Synchronized
 from nri_policy.nri.errors import CallRefused
 from nri_policy.nri.plugin import Call
-from nri_policy.nri.versions import Runtime
+from nri_policy.nri.versions import Events, Runtime
 from nri_policy.plugin.answers import WITH_CREATION, WITH_LIST, WITH_STOP
 from nri_policy.plugin.components import PluginComponents
 from nri_policy.plugin.convert import fill_adjustment, resources_of, update_of
@@ -26,6 +26,8 @@ from nri_policy.proto import nri_pb2
 from nri_policy.workload.pod import Container, ContainerState
 
 log = logging.getLogger(__name__)
+
+_UNSTARTED = (Phase.CREATING, Phase.CREATED)
 
 
 class PolicyPlugin:
@@ -65,7 +67,7 @@ class PolicyPlugin:
         """Note that a request was handled."""
         self._answers.end()
 
-    async def configure(self, request: nri_pb2.ConfigureRequest, runtime: Runtime) -> None:
+    async def configure(self, request: nri_pb2.ConfigureRequest, runtime: Runtime) -> Events:
         """Serve any runtime alike, and warn of one that may not survive our coming."""
         del request
         self._components.runtime = runtime
@@ -78,6 +80,7 @@ class PolicyPlugin:
                     "text": "it can hang when a plugin registers (containerd#10085): upgrade it",
                 },
             )
+        return self._components.subscribe(runtime)
 
     async def synchronize(
         self, pods: Sequence[nri_pb2.PodSandbox], containers: Sequence[nri_pb2.Container]
@@ -216,10 +219,11 @@ class PolicyPlugin:
         It waits a bounded time until its cpuset is in force and others have left its CPUs, and
         these have the values of its class.
         """
-        if await self._is_gone(pod, container, has_cgroup=True):
+        if await self._is_gone(pod, container):
             return
         if (known := self._node.view.placed.get(container.id)) is not None:
             await self._components.tuned(known)
+        self._components.creations.created(container.id)
         self._pods.note_start(pod, container)
         self._take_in(pod, container)
         self._decisions.decide(Started(container_id=container.id, now=self._executor.clock.date()))
@@ -235,17 +239,9 @@ class PolicyPlugin:
             await self._executor.wait_until_clear(own, until=until)
         await self._quotas.start(pod.id)
         await self._executor.look_before(container.id)
-
-    async def post_create_container(
-        self, pod: nri_pb2.PodSandbox, container: nri_pb2.Container
-    ) -> None:
-        """Make up for what the runtime has lost while it created the container."""
-        if await self._is_gone(pod, container):  # containerd has made no cgroup yet
-            return
-        self._components.creations.created(container.id)
-        self._take_in(pod, container)
-        self._enter(container.id, Phase.CREATED)
-        await self._executor.look_before(container.id, starts=False)
+        if container.id in self._node.view.classes:
+            self._started(container.id)
+        self._executor.apply(StartAnswered(container.id))
 
     async def post_start_container(
         self, pod: nri_pb2.PodSandbox, container: nri_pb2.Container
@@ -254,15 +250,13 @@ class PolicyPlugin:
         if container.id in self._components.ended_early:
             self._components.ended_early.remove(container.id)
             return
-        if await self._is_gone(pod, container, has_cgroup=True):
+        if await self._is_gone(pod, container):
             return
         if self._take_in(pod, container):
             self._decisions.decide(
                 Started(container_id=container.id, now=self._executor.clock.date())
             )
         self._enter(container.id, Phase.RUNNING)
-        if container.id in self._node.view.classes:
-            self._started(container.id)
         await self._executor.look_before(container.id)
 
     async def update_container(
@@ -272,6 +266,9 @@ class PolicyPlugin:
         resources: nri_pb2.LinuxResources,
     ) -> nri_pb2.UpdateContainerResponse:
         """Return the new placement of a resized container, and updates of others."""
+        state = self._executor.state
+        if state.phase(container.id) is Phase.STARTING and not state.hears_starts:
+            self._enter(container.id, Phase.RUNNING)  # kubelets resize what has started
         self._pods.forget_object(pod.id)
         self._quotas.expect([pod.id])
         whole = self._pods.amounts(pod.id)
@@ -306,10 +303,11 @@ class PolicyPlugin:
         A container that never started keeps its grant: containerd sends STOP for it all the
         same, but starts it on request, and lists it at the next registration.
         """
+        self._note_state(container)
         phase = self._executor.state.phase(container.id)
-        if phase is Phase.STARTING:
+        if phase is Phase.STARTING and self._executor.state.hears_starts:
             self._components.ended_early.add(container.id)
-        if phase is Phase.CREATED and container.state == nri_pb2.CONTAINER_CREATED:
+        if phase in _UNSTARTED and container.state == nri_pb2.CONTAINER_CREATED:
             return nri_pb2.StopContainerResponse(update=self._answers.take())
         self._components.forget(container.id)
         self._decisions.decide(Stopped(container_id=container.id))
@@ -322,28 +320,32 @@ class PolicyPlugin:
     async def remove_container(self, pod: nri_pb2.PodSandbox, container: nri_pb2.Container) -> None:
         """Release a container whose stop was missed."""
         del pod
+        self._note_state(container)
         self._components.forget(container.id)
         self._components.ended_early.discard(container.id)
         if container.id in self._node.view.placed:
             self._decisions.decide(Stopped(container_id=container.id))
         self._resources.remove(container.id)
 
+    def _note_state(self, container: nri_pb2.Container) -> None:
+        """Note that a container was created that ends unstarted: of others no state is known."""
+        if container.state != nri_pb2.CONTAINER_UNKNOWN:
+            self._components.creations.created(container.id)
+
     def _enter(self, container_id: str, phase: Phase) -> None:
         self._executor.apply(PhaseChanged(container_id=container_id, phase=phase))
 
-    async def _is_gone(
-        self, pod: nri_pb2.PodSandbox, container: nri_pb2.Container, *, has_cgroup: bool = False
-    ) -> bool:
-        """Whether an event is about a container that has ended before it came.
+    async def _is_gone(self, pod: nri_pb2.PodSandbox, container: nri_pb2.Container) -> bool:
+        """Whether an event about a start comes after the container has ended.
 
-        It has no grant, and its message has the state STOPPED; or it *has_cgroup* without a process
-        while its pod's sandbox shows one. A container with a first process, such as a virtual
+        It has no grant, and its message has the state STOPPED; or its cgroup has no process while
+        its pod's sandbox shows one. A container with a first process, such as a virtual
         machine, may run elsewhere.
         """
         if container.id in self._node.view.placed:
             return False
         gone = container.state == nri_pb2.CONTAINER_STOPPED
-        if not gone and has_cgroup and not container.pid:
+        if not gone and not container.pid:
             paths = {pod.id: pod.linux.cgroups_path, container.id: container.linux.cgroups_path}
             living = await self._executor.survey.living(paths)
             gone = pod.id in living and container.id not in living

@@ -144,6 +144,10 @@ class SimulatedCgroups:
         """Return nothing: no process runs."""
         return {}
 
+    def are_here(self) -> bool:
+        """Return True: they are the runtime's own."""
+        return True
+
     def cpusets(self, cgroups: Iterable[str]) -> Mapping[str, CPUSet]:
         """Return the CPUs of those of *cgroups* that exist."""
         there = {each.message.linux.cgroups_path: each for each in self._runtime.containers}

@@ -12,8 +12,8 @@ Where the two runtimes differ:
 |                                | containerd        | CRI-O                          |
 |--------------------------------|-------------------|--------------------------------|
 | the cgroup is made             | at StartContainer | at CreateContainer             |
-| an update before POST_CREATE   | is skipped        | is skipped                     |
-| an update before POST_START    | changes the spec  | takes effect                   |
+| an update while it is created  | is skipped        | is skipped                     |
+| an update while it starts      | changes the spec  | takes effect                   |
 | a stop before the start        | sends an event    | ends the container             |
 | lists after its restart        | the present state | the amounts at the creation    |
 | a creation that fails later    | sends an end      | sends nothing                  |
@@ -217,6 +217,7 @@ class ContainerRuntime:
                     container.mount()
                     container.make_cgroup()
                     self.cgroup_set(container)
+                container.message.pid = self._creation.process()
                 await self.between("starting", container)
                 async with self._nri.lock:
                     await self._nri.notify(
@@ -227,7 +228,6 @@ class ContainerRuntime:
                 raise
             await self.between("started", container)
             container.enter(RuntimeState.RUNNING)
-            container.message.pid = self._creation.process()
             self._creation.show_time(container, "started_at")
             await self._tell(nri.POST_START_CONTAINER, container.pod, container)
             await self.after()

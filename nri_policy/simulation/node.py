@@ -16,6 +16,8 @@ from typing import Any
 from msgspec.structs import replace
 
 from nri_policy.daemon.daemon import Daemon, Environment
+from nri_policy.delivery.inputs import PhaseChanged
+from nri_policy.delivery.record import Phase
 from nri_policy.dra.cpu_devices import pools_by_device
 from nri_policy.engine.event import Prepared, Unprepared
 from nri_policy.foundation.clock import Clock
@@ -173,9 +175,13 @@ class SimulatedNode:
 
     async def _put_in_force(self) -> None:
         """Have the daemon see and write now what it would soon, by no clock of this machine."""
-        if self._daemon is not None:
-            await self._daemon.executor.look()
-            await self._daemon.executor.settle()
+        if self._daemon is None:
+            return
+        executor = self._daemon.executor
+        for each in [*executor.state.starting]:
+            executor.apply(PhaseChanged(container_id=each, phase=Phase.RUNNING))
+        await executor.look()
+        await executor.settle()
 
     async def settings(self, spec: Mapping[str, Any], marks: Marks) -> None:
         """Set settings, of the running daemon or for its start; raises NodeError.

@@ -18,7 +18,10 @@ from nri_policy.foundation.cpuset import CPUSet
 from nri_policy.nri.errors import CallRefused
 from nri_policy.nri.plugin import Call, Plugin, PluginIdentity
 from nri_policy.nri.session import Session
+from nri_policy.nri.versions import LIFECYCLE, Events
+from nri_policy.nri.versions import Runtime as Spoken
 from nri_policy.proto.nri_pb2 import (
+    ConfigureRequest,
     Container,
     ContainerAdjustment,
     ContainerUpdate,
@@ -78,9 +81,13 @@ class Pinning(Plugin):
     async def _nothing(self, *_: object, **__: object) -> None:
         pass
 
-    configure = disconnected = start_container = remove_container = _nothing
+    async def configure(self, request: ConfigureRequest, runtime: Spoken) -> Events:
+        del request, runtime
+        return LIFECYCLE
+
+    disconnected = start_container = remove_container = _nothing
     run_pod_sandbox = update_pod_sandbox = stop_pod_sandbox = remove_pod_sandbox = _nothing
-    post_create_container = post_start_container = post_update_container = _nothing
+    post_start_container = post_update_container = _nothing
 
     def late(self, method: str, request: Message) -> None:
         pass

@@ -28,6 +28,7 @@ class Row(Enum):
     LOST = "READ, then written at once"
     BLIND = "in force with the next request, or `GRACE`"
     RESIZE = "after `GRACE` its resize was refused: taken back"
+    STARTING = "READ `FIRST_LOOK` after START: it runs"
     WRITTEN = "PERSIST; again after `RETRY_SCOPE`"
     UNRECORDED = "INFORM: few in each answer, or a call"
     PARTITION = "PARTITIONS; again with pauses"
@@ -51,6 +52,7 @@ def row_of(state: DeliveryState, container_id: str) -> Row:
     if known.in_flight is not None:
         return _row_in_flight(known, known.in_flight)
     rows = (
+        (container_id in state.starting, Row.STARTING),
         (known.refused is not None, Row.REFUSED),
         (bool(_surplus(state, container_id) & state.desired.taken), Row.OVERLAP),
         (known.partition.held != state.kernel_partitions.due(container_id), Row.PARTITION),

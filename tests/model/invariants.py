@@ -17,7 +17,7 @@ from msgspec.structs import replace
 
 from tests.model.life import CPUSETS
 from tests.model.objects import LONG_PASS
-from tests.model.world import EXISTS, NONE, RUNS, Broken, Model, Step, World
+from tests.model.world import EXISTS, NONE, RUNS, UNSEEN, Broken, Model, Step, World
 
 MOST_ROUNDS = 60
 
@@ -31,7 +31,7 @@ class Invariants:
 
     def wrong(self, after: World) -> str:
         """Return what does not hold of a move, S1 and S2, or nothing."""
-        if self._model.scene.cgroups in ("read-only", "invisible"):
+        if self._model.scene.cgroups in ("read-only", *UNSEEN):
             return ""
         for broken in self._broken(after):
             if not (broken.excused and self._ends(after)):

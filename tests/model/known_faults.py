@@ -40,6 +40,7 @@ BY_MODEL = {
     "what is sent while the runtime is busy is not taken for lost": InModel(
         "an owner comes, cgroups are invisible, a fault", _NEWEST, 700
     ),
+    "no look finds that a start has ended": InModel("a sharer and an owner to come", _NEWEST, 300),
     "systemd is not asked to keep what was written": InModel(
         "owner and sharer of systemd's, a fault", _OLDEST, 100
     ),
@@ -86,6 +87,12 @@ _DELIVERY, _PLUGIN = "tests/unit/delivery", "tests/unit/plugin"
 BY_TEST = {
     "what a new daemon finds is taken for kept by systemd": (
         f"{_DELIVERY}/test_records.py::test_what_an_earlier_daemon_wrote_may_be_undone_where_the_runtime_records_the_same"
+    ),
+    "what starts during a registration is not looked at": (
+        f"{_DELIVERY}/test_records.py::test_a_container_that_is_listed_unstarted_may_have_been_told_to_start"
+    ),
+    "the ends of starts that no look sees are not asked for": (
+        f"{_PLUGIN}/test_policy_plugin.py::test_the_end_of_a_start_is_asked_for_where_no_cgroup_can_show_it"
     ),
     "a resize that seems refused cannot come into force late": (
         f"{_PLUGIN}/test_owners.py::test_a_resize_that_seemed_refused_counts_when_it_ends_after_all"

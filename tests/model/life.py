@@ -66,6 +66,10 @@ class Files:
         self.asked.append((name, arguments, answer))
         return answer
 
+    def are_here(self) -> bool:
+        """Return True: that some containers have none is found out later."""
+        return True
+
     def resources(self, cgroup: str) -> Resources | None:
         """Return what a cgroup has."""
         found: Resources | None = self._ask("resources", cgroup)
@@ -126,6 +130,7 @@ class State(Struct, frozen=True, kw_only=True):
     answer: Any = None  # to the latest request, once it is there, until it is heard
     registers: bool = False  # it ends its connection, to register again
     engine: int = EMPTY_ENGINE  # now
+    hears_starts: bool = False  # by what it has subscribed to
     tried: bool = False  # some cgroup could not be written
 
     @property
@@ -201,6 +206,7 @@ class Daemon:
         self.files = Files(systemd=systemd)
         self.engines = engines
         self._names = names
+        self._runtime = runtime
         self._systemd = systemd
         self._store: int | None = None
         self.node = ModelNode(engines)
@@ -389,6 +395,7 @@ class Daemon:
                 answer=answer,
                 registers=registers,
                 engine=node[0],
+                hears_starts=state.hears_starts,
                 tried=tried,
             )
         _forget_numbers(self.executor.state)
@@ -403,6 +410,7 @@ class Daemon:
             answer=answer,
             registers=registers,
             engine=node[0],
+            hears_starts=state.hears_starts,
             tried=tried,
         )
 
@@ -415,6 +423,8 @@ class Daemon:
                 method=method, came=0.0, received=0.0, deadline=0.0, clock=self.executor.clock
             )
             self.plugin.begin(self._call)
+            if method == "synchronize":  # it was configured before
+                self.components.subscribe(self._runtime)
             try:
                 answer = await getattr(self.plugin, method)(*arguments)
             except CallRefused:

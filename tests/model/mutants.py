@@ -90,6 +90,15 @@ MUTANTS: dict[str, Fault] = {
     "what a new daemon finds is taken for kept by systemd": _changed(
         DeliveryState, "_note_in_place", "each in event.new and placement.cpus", "False"
     ),
+    "no look finds that a start has ended": _patched(
+        DeliveryState, "_look_at_start", lambda *_: None
+    ),
+    "what starts during a registration is not looked at": _patched(
+        DeliveryState, "_perhaps_started", lambda _, known: known
+    ),
+    "the ends of starts that no look sees are not asked for": _patched(
+        Executor, "makes_up_for_starts", lambda _: True
+    ),
     "systemd is not asked to keep what was written": _patched(Executor, "persist", _nothing),
     "a file is not written for what a message was to bring": _patched(
         DeliveryState, "put", RecordTable.put

@@ -29,6 +29,12 @@ _WHERE = (
         plugs=2,
     ),
     Scene(
+        name="a sharer of systemd's comes to an owner",
+        kinds=(_OWNER, _SHARER),
+        cgroups="systemd",
+        running=1,
+    ),
+    Scene(
         name="an owner comes to a sharer of systemd's",
         kinds=(_SHARER, _OWNER),
         cgroups="systemd",
@@ -51,6 +57,12 @@ _WHERE = (
         name="an owner comes, cgroups are invisible",
         kinds=(_SHARER, _OWNER),
         cgroups="invisible",
+        running=1,
+    ),
+    Scene(
+        name="an owner comes, there are files but of no container",
+        kinds=(_SHARER, _OWNER),
+        cgroups="hidden",
         running=1,
     ),
     Scene(

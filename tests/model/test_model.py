@@ -190,7 +190,7 @@ def test_a_late_answer_may_be_given_while_systemd_has_undone_a_write() -> None:
         ("containerd", "2.4.0"),
         (
             "owner is to be created; the daemon answers: the runtime goes on with owner",
-            "owner is created; the daemon answers: the runtime goes on with owner",
+            "owner is created",
             "the runtime prepares the start of owner",
             "owner starts",
             "sharer is written: 1-3 → 2-3",

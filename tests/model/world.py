@@ -36,6 +36,7 @@ from tests.support import nodes
 ALL = 0b1111  # the CPUs of the machine: 0 is reserved
 PLUGGED = 0b0010  # the one that goes offline
 NONE = -1  # there is no cgroup, or nothing of the kind
+UNSEEN = ("invisible", "hidden")  # cgroups that no look finds
 MOST_STEPS = 1000  # until what is begun has ended
 MOST_INPUTS = 8  # that come to a daemon before what is under way has ended
 
@@ -46,19 +47,18 @@ class Step(IntEnum):
     ABSENT = 0
     ASKS_CREATE = 1
     CREATING = 2
-    ASKS_POST_CREATE = 3
-    CREATED = 4
-    PREPARED = 5  # it has a cgroup, and is about to start
-    ASKS_START = 6
-    STARTING = 7
-    ASKS_POST_START = 8
-    RUNNING = 9
-    ASKS_UPDATE = 10
-    UPDATING = 11
-    UPDATED = 12  # what the resize sets is in force
-    ASKS_POST_UPDATE = 13
-    ASKS_STOP = 14
-    GONE = 15
+    CREATED = 3
+    PREPARED = 4  # it has a cgroup, and is about to start
+    ASKS_START = 5
+    STARTING = 6
+    ASKS_POST_START = 7  # where the daemon has asked for it
+    RUNNING = 8
+    ASKS_UPDATE = 9
+    UPDATING = 10
+    UPDATED = 11  # what the resize sets is in force
+    ASKS_POST_UPDATE = 12
+    ASKS_STOP = 13
+    GONE = 14
 
 
 # what the daemon does by itself, in the order in which it does it in a round
@@ -66,7 +66,6 @@ _ACTIONS = ("write", "partitions", "read", "overlaps", "persist", "resizes", "in
 
 ASKING = {
     Step.ASKS_CREATE: Step.CREATING,
-    Step.ASKS_POST_CREATE: Step.CREATED,
     Step.ASKS_START: Step.STARTING,
     Step.ASKS_POST_START: Step.RUNNING,
     Step.ASKS_UPDATE: Step.UPDATING,
@@ -76,11 +75,10 @@ ASKING = {
 # with a process, or about to have one
 RUNS = frozenset(range(Step.STARTING, Step.ASKS_STOP))
 EXISTS = frozenset(range(Step.ASKS_CREATE, Step.GONE))
-_LISTED = frozenset(range(Step.ASKS_POST_CREATE, Step.ASKS_STOP))
+_LISTED = frozenset(range(Step.CREATED, Step.ASKS_STOP))
 _HIDDEN = frozenset((Step.ASKS_CREATE, Step.CREATING))
 _METHODS = {
     Step.ASKS_CREATE: "create_container",
-    Step.ASKS_POST_CREATE: "post_create_container",
     Step.ASKS_START: "start_container",
     Step.ASKS_POST_START: "post_start_container",
     Step.ASKS_UPDATE: "update_container",
@@ -91,7 +89,7 @@ _STATES = {
     **dict.fromkeys(Step, nri_pb2.CONTAINER_RUNNING),
     **dict.fromkeys((Step.ASKS_CREATE, Step.CREATING), nri_pb2.CONTAINER_UNKNOWN),
     **dict.fromkeys(
-        (Step.ASKS_POST_CREATE, Step.CREATED, Step.PREPARED, Step.ASKS_START, Step.STARTING),
+        (Step.CREATED, Step.PREPARED, Step.ASKS_START, Step.STARTING),
         nri_pb2.CONTAINER_CREATED,
     ),
 }
@@ -111,7 +109,7 @@ class Scene(Struct, frozen=True, kw_only=True):
 
     name: str
     kinds: tuple[Kind, ...]
-    cgroups: str = "writable"  # or read-only, invisible, systemd
+    cgroups: str = "writable"  # or read-only, invisible, hidden (there are files of none), systemd
     running: int = 0  # how many of the containers run at the beginning
     faults: int = 0  # that may come, of all kinds
     changes: int = 3  # that the kubelet makes: creations, resizes, ends
@@ -395,7 +393,7 @@ class Model:
         if world.reply is not None:
             yield self._act(world, world.reply)
             # where cgroups are invisible, nobody can know (docs/runtime.md)
-            if world.faults and world.reply[1] and self.scene.cgroups != "invisible":
+            if world.faults and world.reply[1] and self.scene.cgroups not in UNSEEN:
                 index, _ = world.reply[1][0]
                 rest = (world.reply[0], world.reply[1][1:])
                 missed = replace(world.boxes[index], missed=True)
@@ -431,15 +429,13 @@ class Model:
         if step == Step.ABSENT and world.changes:
             spent = replace(world, changes=world.changes - 1)
             yield self._ask(spent, index, box, Step.ASKS_CREATE, f"{name} is to be created")
-        elif step == Step.CREATING:
+        elif step == Step.CREATING and world.faults:
             if self.release.makes_cgroups_early:
                 box = self._make_cgroup(box)
-            yield self._ask(world, index, box, Step.ASKS_POST_CREATE, f"{name} is created")
-            if world.faults:
-                yield self._failed_creation(world, index, box)
+            yield self._failed_creation(world, index, box)
         elif step == Step.PREPARED:
             yield self._ask(world, index, box, Step.ASKS_START, f"{name} starts")
-        elif step == Step.STARTING:
+        elif step == Step.STARTING and self._hears_starts(world):
             yield self._ask(world, index, box, Step.ASKS_POST_START, f"{name} has started")
         elif step == Step.RUNNING:
             yield from self._changes(world, index, box)
@@ -468,7 +464,13 @@ class Model:
     def _own_moves(self, world: World, index: int, box: Box) -> Iterator[Move]:
         """Yield what the runtime does with a container without asking anybody."""
         name = self.names[index]
-        if box.step == Step.CREATED:
+        if box.step == Step.CREATING:
+            made = self._make_cgroup(box) if self.release.makes_cgroups_early else box
+            created = self._with(world, index, replace(made, step=Step.CREATED))
+            yield f"{name} is created", created
+        elif box.step == Step.STARTING and not self._hears_starts(world):
+            yield f"{name} has started", self._with(world, index, replace(box, step=Step.RUNNING))
+        elif box.step == Step.CREATED:
             made = box if box.cgroup != NONE else self._make_cgroup(box)
             yield (
                 f"the runtime prepares the start of {name}",
@@ -495,6 +497,11 @@ class Model:
                     f"the runtime fails to resize {name}, and says nothing",
                     self._with(replace(world, faults=world.faults - 1), index, refused),
                 )
+
+    def _hears_starts(self, world: World) -> bool:
+        """Whether the daemon has asked the runtime to tell the end of each start."""
+        registered = world.connected or world.listing
+        return registered and world.daemon is not None and world.daemon.hears_starts
 
     def _make_cgroup(self, box: Box) -> Box:
         cgroup = box.recorded or ALL
@@ -683,7 +690,7 @@ class Model:
 
     def astray(self, world: World) -> bool:
         """Whether some cgroup has CPUs of another's own."""
-        if self.scene.cgroups == "invisible" or world.daemon is None:
+        if self.scene.cgroups in UNSEEN or world.daemon is None:
             return False
         own, due = self.own(world), self._due(world.daemon.engine)
         taken = 0
@@ -866,6 +873,8 @@ class Kernel:
         model, index = self._model, self._model.index_of(cgroup)
         if index == NONE or (box := self.world.boxes[index]).cgroup == NONE:
             return None
+        if model.scene.cgroups == "hidden":
+            return None
         asked = model.resources(index, box.in_force)
         return replace(asked, cpus=str(CPUSETS[box.cgroup]), mems="0")
 
@@ -876,7 +885,7 @@ class Kernel:
     def _confine(self, cgroup: str, wanted: CPUSet, change: Change) -> Confined:
         index = self._model.index_of(cgroup)
         box = self.world.boxes[index]
-        if box.cgroup == NONE:
+        if box.cgroup == NONE or self._model.scene.cgroups == "hidden":
             return Confined(cpus=None)
         now = CPUSETS[box.cgroup]
         target = change.target(now, wanted)
@@ -928,12 +937,16 @@ class Kernel:
 
     def cpusets(self, cgroups: tuple[str, ...]) -> dict[str, CPUSet]:
         """Return the CPUs of cgroups."""
+        if self._model.scene.cgroups == "hidden":
+            return {}
         boxes = {each: self.world.boxes[self._model.index_of(each)] for each in cgroups}
         return {each: CPUSETS[box.cgroup] for each, box in boxes.items() if box.cgroup != NONE}
 
     def processes(self, cgroup: str) -> tuple[int, ...]:
         """Return the processes in a cgroup."""
         index = self._model.index_of(cgroup)
+        if self._model.scene.cgroups == "hidden":
+            return ()
         if index == NONE:
             return (1,)
         return (2 + index,) if self.world.boxes[index].cgroup != NONE else ()

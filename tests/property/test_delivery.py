@@ -214,6 +214,7 @@ class History:
                 inputs.ResizeSettled(container_id=each),
                 inputs.ResizeConfirmed(container_id=each),
                 inputs.ResizeTakenBack(container_id=each),
+                inputs.StartAnswered(each),
                 inputs.ActionEnded(action=inputs.Action.RESIZES),
                 inputs.ActionEnded(action=inputs.Action.QUOTAS),
                 inputs.PodsChanged(pod_ids=[each]),
@@ -248,7 +249,12 @@ def indexes(state: DeliveryState) -> dict[str, set[str]]:
         "partitions": {each for each, known in records if known.partition != NO_PARTITION},
         "overlapping": {each for each, known in records if known.overlap},
         "busy": {
-            each for each, known in records if known.phase not in {Phase.CREATED, Phase.RUNNING}
+            each for each, known in records if known.phase in {Phase.STARTING, Phase.UPDATING}
+        },
+        "starting": {
+            each
+            for each, known in records
+            if known.phase is Phase.STARTING and known.started_at is not None
         },
         "carried": {each for each, known in records if known.carrier},
     }
@@ -257,6 +263,7 @@ def indexes(state: DeliveryState) -> dict[str, set[str]]:
 def missing(state: DeliveryState, due: Mapping[inputs.Action, float]) -> set[inputs.Action]:
     """Return the actions that are next for some container, and not planned."""
     runs = [each for each in state.in_flight if state.phase(each) is Phase.RUNNING]
+    runs += state.starting
     wanted = {
         inputs.Action.WRITE: state.by_file,
         inputs.Action.READ: runs,

@@ -12,6 +12,8 @@ from nri_policy.audit.cgroup import ContainerCgroups
 from nri_policy.daemon.claim_driver import no_cpu_manager
 from nri_policy.daemon.daemon import Daemon, Environment
 from nri_policy.daemon.tuner_link import Ask, no_tuner
+from nri_policy.delivery.inputs import PhaseChanged
+from nri_policy.delivery.record import Phase
 from nri_policy.foundation.clock import SYSTEM_CLOCK, Clock
 from nri_policy.foundation.cpuset import CPUSet
 from nri_policy.kube.client import Client
@@ -110,6 +112,13 @@ async def served(
             cdi_dir=folder / "cdi",
         )
         daemon = Daemon(hardware, nodes.settings(**spec), host)
+
+        async def end_starts() -> None:
+            """Do what the next look would do in a moment."""
+            for each in [*daemon.executor.state.starting]:
+                daemon.executor.apply(PhaseChanged(container_id=each, phase=Phase.RUNNING))
+
+        runtime.after = end_starts
         stack.push_async_callback(daemon.close)
         if listening:
             await stack.enter_async_context(daemon.listening(folder / "control.sock"))

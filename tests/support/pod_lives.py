@@ -39,7 +39,6 @@ from tests.support import nodes
 CLOCK = Clock(now=lambda: 100.0, date=lambda: 1e9)
 EVENTS = {  # sent as StateChange
     "RunPodSandbox": pb.RUN_POD_SANDBOX,
-    "PostCreateContainer": pb.POST_CREATE_CONTAINER,
     "StartContainer": pb.START_CONTAINER,
     "PostStartContainer": pb.POST_START_CONTAINER,
     "RemoveContainer": pb.REMOVE_CONTAINER,
@@ -110,7 +109,7 @@ class Daemon:
         for method in (
             "RunPodSandbox",
             "CreateContainer",
-            *("PostCreateContainer", "StartContainer", "PostStartContainer"),
+            *("StartContainer", "PostStartContainer"),
             "StopContainer",
             *("RemoveContainer", "StopPodSandbox", "RemovePodSandbox"),
         ):

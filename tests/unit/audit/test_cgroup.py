@@ -72,6 +72,13 @@ def test_systemd_keeps_the_cpuset_of_a_scope_on_v2(
     assert Cgroups(Root(tmp_path, version).path).kept_by_systemd(cgroup) == kept
 
 
+def test_the_top_cgroup_shows_whether_there_are_any(root: Root) -> None:
+    mount = root.path / ("sys/fs/cgroup/cpuset" if root.version == 1 else "sys/fs/cgroup")
+    assert not Cgroups(root.path).are_here()
+    (mount / ("cpuset.cpus" if root.version == 1 else "cpuset.cpus.effective")).write_text("0-3\n")
+    assert Cgroups(root.path).are_here()
+
+
 def test_a_container_is_read_with_its_threads(root: Root) -> None:
     cgroup = root.cgroup(f"{POD}/1")
     cgroup.set("cpus", "2-3", written="2-5")

@@ -13,6 +13,7 @@ from nri_policy.delivery.desired import Desired
 from nri_policy.delivery.inputs import (
     Action,
     ActionBegan,
+    ActionEnded,
     Answered,
     CallEnded,
     CallLost,
@@ -33,13 +34,14 @@ from nri_policy.delivery.inputs import (
     ResizeConfirmed,
     ResizeTakenBack,
     ScopeSet,
+    StartAnswered,
     TimePassed,
     WritesMissed,
     Written,
 )
 from nri_policy.delivery.messages import Messages, NotSentError
-from nri_policy.delivery.next_actions import MAX_TRIES
-from nri_policy.delivery.observations import GRACE
+from nri_policy.delivery.next_actions import FIRST_LOOK, MAX_TRIES
+from nri_policy.delivery.observations import BLIND_GRACE, GRACE
 from nri_policy.delivery.record import Cpuset, Phase
 from nri_policy.engine.grant import Changes, Placement
 from nri_policy.foundation.clock import SYSTEM_CLOCK
@@ -380,6 +382,10 @@ def test_the_runtime_is_informed_first_of_those_that_systemd_may_undo() -> None:
 def test_where_nothing_can_be_written_that_is_tried_again_after_a_minute() -> None:
     state = state_of("a")
     apply(state, 5.0, Probed(error="Read-only file system"))
+    assert state.plan(5.0) == {Action.WRITE: 65.0, Action.READ: 5.0}
+    assert state.misses_starts, "so that the daemon registers again"
+    state.hears_starts = True
+    apply(state, ActionBegan(Action.READ), Probed(error="Read-only file system"))
     assert state.plan(5.0) == {Action.WRITE: 65.0}
     assert (state.probe_is_due(64.9), state.probe_is_due(65.0)) == (False, True)
 
@@ -573,3 +579,101 @@ def test_an_overlap_that_is_seen_no_more_is_forgotten() -> None:
     assert [*state.overlapping] == ["a"]
     apply(state, OverlapsSeen(container_ids=[]))
     assert not state.overlapping
+
+
+# ---- starts whose end the runtime does not tell
+
+
+def entered(name: str, phase: Phase) -> PhaseChanged:
+    return PhaseChanged(container_id=name, phase=phase)
+
+
+def started(*, hears_starts: bool = False) -> DeliveryState:
+    """Return what is known of a container whose START was answered at 1.0."""
+    state = state_of("a", cpus="1-2")
+    state.hears_starts = hears_starts
+    apply(state, created("a", "1-2", "0"), 1.0, entered("a", Phase.STARTING), StartAnswered("a"))
+    return state
+
+
+def look(state: DeliveryState, now: float, found: str) -> None:
+    """Look at all that there is a reason for; *found* is the cpuset of each, empty for none."""
+    apply(state, now, ActionBegan(Action.READ))
+    checks = state.begin_check()
+    for each in checks:
+        each.see(Resources(cpus=found, mems="0") if found else None)
+    apply(state, Checked(checks=checks), ActionEnded(action=Action.READ))
+
+
+def test_a_look_some_time_after_its_start_finds_that_a_container_runs() -> None:
+    state = started()
+    assert state.plan(1.0)[Action.READ] <= 1.0 + FIRST_LOOK
+    look(state, 1.0 + FIRST_LOOK / 2, "1-2")
+    assert state.phase("a") is Phase.STARTING, "its START is hardly answered"
+    assert state.plan(1.1)[Action.READ] > 1.0 + FIRST_LOOK / 2, "it is looked at again"
+    look(state, 1.0 + FIRST_LOOK, "1-2")
+    assert state.phase("a") is Phase.RUNNING
+    assert not state.busy
+    assert not state.blind
+    assert Action.READ not in state.plan(9.0), "nothing more is to be seen"
+
+
+def test_no_look_ends_a_start_before_its_answer() -> None:
+    state = state_of("a", cpus="1-2")
+    apply(state, created("a", "1-2", "0"), 1.0, entered("a", Phase.STARTING))
+    look(state, 5.0, "1-2")
+    assert state.phase("a") is Phase.STARTING
+
+
+def test_no_look_ends_a_start_whose_end_the_runtime_tells() -> None:
+    state = started(hears_starts=True)
+    look(state, 99.0, "1-2")
+    assert state.phase("a") is Phase.STARTING
+    apply(state, entered("a", Phase.RUNNING))
+    assert state.phase("a") is Phase.RUNNING
+
+
+def test_who_has_no_cgroup_to_be_seen_long_after_its_start_runs_and_the_ends_are_to_be_told() -> (
+    None
+):
+    state = started()
+    look(state, 0.9 + BLIND_GRACE, "")
+    assert (state.phase("a"), state.blind) == (Phase.STARTING, False)
+    look(state, 1.0 + BLIND_GRACE, "")
+    assert (state.phase("a"), state.blind) == (Phase.RUNNING, True)
+
+
+def test_systemd_is_asked_about_a_container_that_may_still_start_whatever_it_was_sent() -> None:
+    """A runtime does not set what it is told of a container that it starts."""
+    for phase, persistent in ((None, False), (Phase.RUNNING, True)):
+        state = started()
+        look(state, 2.0, "1-2")
+        if phase is not None:  # an event says so
+            apply(state, entered("a", phase))
+        apply(state, written("a", "1"), Answered(updates={"a": placement("1", "0")}))
+        assert state.records["a"].persistent is persistent
+
+
+@pytest.mark.parametrize(
+    ("visible", "hears_starts", "phase"),
+    [
+        (True, False, Phase.STARTING),
+        (False, False, Phase.CREATED),
+        (True, True, Phase.CREATED),
+    ],
+)
+def test_a_container_that_is_listed_unstarted_may_have_been_told_to_start(
+    phase: Phase, *, visible: bool, hears_starts: bool
+) -> None:
+    state = state_of("a", cpus="1-2")
+    state.hears_starts = hears_starts
+    observed = {"a": cpuset("1-2")} if visible else {}
+    apply(state, Listed(recorded={"a": cpuset("1-2")}, observed=observed))
+    listed = {"a": placement("1-2", "0")}
+    phases = {"a": Phase.CREATED}
+    apply(state, Registered(phases=phases, changes={}, unseen={}, listed=listed, new=()))
+    assert state.phase("a") is phase
+    if not visible:  # its cgroup was read too slowly for the list
+        apply(state, Observed(container_id="a", cpuset=cpuset("1-2")))
+    look(state, 9.0, "1-2")
+    assert state.phase("a") is (Phase.CREATED if hears_starts else Phase.RUNNING)

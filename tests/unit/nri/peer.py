@@ -15,7 +15,7 @@ from nri_policy.nri.connection import Connection
 from nri_policy.nri.mux import Conn
 from nri_policy.nri.plugin import Call
 from nri_policy.nri.ttrpc import IncomingCall, InvalidRequest, Response
-from nri_policy.nri.versions import Runtime
+from nri_policy.nri.versions import Events, Runtime
 from nri_policy.proto import nri_pb2 as pb
 
 
@@ -187,9 +187,10 @@ class RecordingPlugin:
     def names(self) -> list[str]:
         return [name for name, _ in self.calls]
 
-    async def configure(self, request: pb.ConfigureRequest, runtime: Runtime) -> None:
+    async def configure(self, request: pb.ConfigureRequest, runtime: Runtime) -> Events:
         self.runtime = runtime
         await self.note("configure", request.config)
+        return runtime.events(hears_starts=True)
 
     async def synchronize(
         self, pods: Sequence[pb.PodSandbox], containers: Sequence[pb.Container]
@@ -221,9 +222,6 @@ class RecordingPlugin:
 
     async def start_container(self, pod: pb.PodSandbox, container: pb.Container) -> None:
         await self.note("start_container", pod.id, container.id)
-
-    async def post_create_container(self, pod: pb.PodSandbox, container: pb.Container) -> None:
-        await self.note("post_create_container", pod.id, container.id)
 
     async def post_start_container(self, pod: pb.PodSandbox, container: pb.Container) -> None:
         await self.note("post_start_container", pod.id, container.id)

@@ -39,7 +39,7 @@ async def test_a_life_cycle_over_grpc(tmp_path: Path) -> None:
     path = tmp_path / "nri.sock"
     async with serving(plugin, path, asyncio.Lock()) as stub:
         configured = await stub.Configure(pb.ConfigureRequest(NRI_version="v0.12.2"))
-        assert configured.events == 0xFFF
+        assert configured.events == 0xFEF
         synchronized = await stub.Synchronize(pb.SynchronizeRequest(pods=[POD]))
         assert list(synchronized.update) == plugin.updates
         assert await stub.RunPodSandbox(pb.RunPodSandboxRequest(pod=POD)) is not None

@@ -42,11 +42,6 @@ async def ask(
             ("start_container", ("p0", "c0")),
         ),
         (
-            "PostCreateContainer",
-            pb.PostCreateContainerRequest(pod=POD, container=CONTAINER),
-            ("post_create_container", ("p0", "c0")),
-        ),
-        (
             "PostStartContainer",
             pb.PostStartContainerRequest(pod=POD, container=CONTAINER),
             ("post_start_container", ("p0", "c0")),
@@ -99,7 +94,6 @@ async def test_events_with_an_answer_return_it() -> None:
         (pb.RUN_POD_SANDBOX, "run_pod_sandbox"),
         (pb.STOP_POD_SANDBOX, "stop_pod_sandbox"),
         (pb.REMOVE_POD_SANDBOX, "remove_pod_sandbox"),
-        (pb.POST_CREATE_CONTAINER, "post_create_container"),
         (pb.START_CONTAINER, "start_container"),
         (pb.POST_START_CONTAINER, "post_start_container"),
         (pb.POST_UPDATE_CONTAINER, "post_update_container"),
@@ -164,15 +158,11 @@ async def test_a_bug_fails_its_request_only(
     assert await ask(service, "StopPodSandbox", pb.StopPodSandboxRequest(pod=POD)) == b""
 
 
-@pytest.mark.parametrize(
-    ("nri", "events"),
-    [("v0.12.2", LIFECYCLE | Events.UPDATE_POD_SANDBOX), ("v0.9.0", LIFECYCLE), ("", LIFECYCLE)],
-)
-async def test_configure_subscribes_to_what_the_runtime_knows(nri: str, events: Events) -> None:
+async def test_configure_subscribes_to_what_the_plugin_asks_for() -> None:
     plugin = RecordingPlugin()
     service = make(plugin)
-    answer = await ask(service, "Configure", pb.ConfigureRequest(NRI_version=nri, config="text"))
-    assert pb.ConfigureResponse.FromString(answer).events == events
+    answer = await ask(service, "Configure", pb.ConfigureRequest(config="text"))
+    assert pb.ConfigureResponse.FromString(answer).events == LIFECYCLE | Events.POST_START_CONTAINER
     assert plugin.calls == [("configure", ("text",))]
     assert service.runtime is plugin.runtime is not None
 

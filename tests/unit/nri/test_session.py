@@ -106,7 +106,7 @@ async def test_configure_and_synchronize_are_served_while_registration_is_pendin
     async with stage(tmp_path) as scene:
         peer = await scene.peers.get()
         register = await peer.request("RegisterPlugin")
-        assert (await peer.configure("v0.9.0")).events == 0x7FF
+        assert (await peer.configure("v0.9.0")).events == 0x7EF
         assert (await peer.call("Synchronize", pb.SynchronizeRequest())).code == 0
         peer.respond(register)
         run = await peer.call("RunPodSandbox", pb.RunPodSandboxRequest(pod=POD))

@@ -20,7 +20,7 @@ def test_each_event_of_the_protocol_has_its_bit() -> None:
 
 
 def test_the_lifecycle_mask_is_the_one_that_every_runtime_takes() -> None:
-    assert LIFECYCLE == 0x7FF
+    assert LIFECYCLE == 0x7AF
 
 
 @pytest.mark.parametrize(
@@ -106,7 +106,13 @@ def test_pod_updates_are_subscribed_to_only_where_they_exist(
     nri: str, *, updates_pods: bool
 ) -> None:
     expected = LIFECYCLE | Events.UPDATE_POD_SANDBOX if updates_pods else LIFECYCLE
-    assert runtime(nri=nri).events == expected
+    assert runtime(nri=nri).events(hears_starts=False) == expected
+
+
+def test_the_end_of_a_start_is_subscribed_to_where_no_cgroup_shows_it() -> None:
+    quiet = runtime().events(hears_starts=False)
+    assert runtime().events(hears_starts=True) == quiet | Events.POST_START_CONTAINER
+    assert not quiet & (Events.POST_START_CONTAINER | Events.POST_CREATE_CONTAINER)
 
 
 @pytest.mark.parametrize(

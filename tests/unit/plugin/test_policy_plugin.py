@@ -14,6 +14,7 @@ from google.protobuf.message_factory import GetMessageClass
 from nri_policy.delivery import executor
 from nri_policy.delivery.executor import Executor
 from nri_policy.delivery.host_cgroups import HostCgroups
+from nri_policy.delivery.record import Phase
 from nri_policy.engine.engine import Engine
 from nri_policy.engine.event import kind
 from nri_policy.foundation.clock import Clock
@@ -23,6 +24,7 @@ from nri_policy.nri.errors import CallRefused
 from nri_policy.nri.plugin import PluginIdentity
 from nri_policy.nri.service import LATE, PluginService
 from nri_policy.nri.session import Session
+from nri_policy.nri.versions import Events
 from nri_policy.plugin.components import PluginComponents
 from nri_policy.plugin.creations import PATIENCE, Creations
 from nri_policy.plugin.decisions import log_decision
@@ -225,7 +227,7 @@ async def test_a_removal_is_an_event_only_where_the_stop_was_missed(tmp_path: Pa
         assert not stage.node.view.placed
 
 
-@pytest.mark.parametrize("method", ["StartContainer", "PostCreateContainer", "PostStartContainer"])
+@pytest.mark.parametrize("method", ["StartContainer", "PostStartContainer"])
 @pytest.mark.parametrize("known", [True, False], ids=["removed", "never heard of"])
 async def test_an_event_about_a_container_that_is_gone_does_not_book_it(
     method: str, known: bool, tmp_path: Path
@@ -283,9 +285,21 @@ async def test_creations_that_fail_after_the_answer_are_counted_until_one_does_n
     assert creations.failed == {"default/a", "default/b"}
     pod, container = made("good", 1000)
     await stage.create((pod, container))
-    for method in ("PostCreateContainer", "StartContainer", "PostStartContainer", "StopContainer"):
+    for method in ("StartContainer", "StopContainer"):
         await stage.answer(method, _about(method, pod, container))
     assert creations.failed == set()
+
+
+@pytest.mark.parametrize("end", ["StopContainer", "RemoveContainer"])
+async def test_a_container_that_ends_before_its_start_was_created_all_the_same(
+    end: str, tmp_path: Path
+) -> None:
+    stage, (pod, container) = Stage(tmp_path), made("a", 1000)
+    await stage.create((pod, container))
+    container.state = pb.CONTAINER_CREATED
+    for method in (end, "RemoveContainer"):
+        await stage.answer(method, _about(method, pod, container))
+    assert stage.plugin._components.creations.failed == set()
 
 
 def test_a_creation_of_which_nothing_is_heard_has_failed_after_a_while() -> None:
@@ -490,7 +504,6 @@ async def test_a_container_that_ends_before_its_start_is_reported_holds_nothing(
     running.CopyFrom(container)
     running.state = pb.CONTAINER_RUNNING
     async with stage.node.turn:
-        await stage.plugin.post_create_container(*both)
         for _ in range(2):  # it may be started again
             await stage.plugin.start_container(*both)
             assert stage.engine.state.placed
@@ -500,3 +513,35 @@ async def test_a_container_that_ends_before_its_start_is_reported_holds_nothing(
         await stage.plugin.start_container(*both)
         await stage.plugin.post_start_container(*both)
         assert stage.engine.state.placed
+
+
+def shown(folder: Path) -> SimulatedCgroups:
+    """Return cgroups that can be read."""
+    empty = EmbeddedRuntime(folder / "nri.sock", online_cpus=EMPTY, memory_nodes=EMPTY)
+    return SimulatedCgroups(empty)
+
+
+async def test_the_end_of_a_start_is_asked_for_where_no_cgroup_can_show_it(tmp_path: Path) -> None:
+    asked = pb.ConfigureRequest(NRI_version="v0.12.2")
+    sees, stage = Stage(tmp_path, cgroups=shown(tmp_path)), Stage(tmp_path)
+    both = Events.POST_CREATE_CONTAINER | Events.POST_START_CONTAINER
+    assert (await sees.answer("Configure", asked)).events & both == 0
+    assert (await stage.answer("Configure", asked)).events & both == Events.POST_START_CONTAINER
+    sees.executor.state.blind = True
+    assert (await sees.answer("Configure", asked)).events & both == Events.POST_START_CONTAINER
+    assert sees.executor.state.hears_starts
+
+
+async def test_the_resize_of_a_container_that_started_is_not_in_force_before_it_ends(
+    tmp_path: Path,
+) -> None:
+    """Though no look has found yet that the container runs."""
+    stage, (pod, container) = Stage(tmp_path, cgroups=shown(tmp_path)), made("a", 1000)
+    await stage.answer("Configure", pb.ConfigureRequest())
+    await stage.create((pod, container))
+    await stage.answer("StartContainer", _about("StartContainer", pod, container))
+    assert stage.executor.state.phase("a") is Phase.STARTING
+    resize = pb.UpdateContainerRequest(pod=pod, container=container, linux_resources=amounts(3000))
+    await stage.answer("UpdateContainer", resize)
+    assert "a" in stage.node.view.resizing
+    assert stage.executor.state.phase("a") is Phase.UPDATING
