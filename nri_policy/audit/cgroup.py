@@ -143,13 +143,15 @@ class Cgroups:
         seen = {each: cpus for each, cpus in found.items() if cpus is not None}
         return KernelState(cpus=cpus, mems=mems, threads=seen, partition=partition, hidden=hidden)
 
-    def are_here(self) -> bool:
-        """Return whether the top cgroup shows its CPUs."""
+    def are_usable(self) -> bool:
+        """Return whether the top cgroup shows its CPUs, and is not mounted read-only."""
         with FileTree(self._root, Notes()) as tree:
             hierarchy = hierarchy_of(tree)
+            mount = self._root / (tree.resolve(hierarchy.mount) or hierarchy.mount)
             with tree.folder(hierarchy.mount) as top:
                 forms = (hierarchy.written, hierarchy.effective)
-                return any(top.set(form.format("cpus")) for form in forms)
+                there = any(top.set(form.format("cpus")) for form in forms)
+        return there and not os.statvfs(mount).f_flag & os.ST_RDONLY
 
     def resources(self, cgroup: str) -> Resources | None:
         """Return the settings of a cgroup; None if it does not exist here.

@@ -213,7 +213,7 @@ class Executor:
     def makes_up_for_starts(self) -> bool:
         """Return whether looks see, and files make up for, what a start loses (§3.6)."""
         cgroups, state = self._cgroups, self.state
-        return cgroups is not None and cgroups.are_here() and not (state.blind or state.trouble)
+        return cgroups is not None and cgroups.are_usable() and not (state.blind or state.trouble)
 
     def start_deadline(self) -> float:
         """Return until when a container's start may wait that begins now."""

@@ -24,8 +24,8 @@ class Limited(Struct, frozen=True, kw_only=True):
 class HostCgroups(Protocol):
     """The cgroups, by the runtime's names, for any thread: `audit.cgroup.Cgroups`."""
 
-    def are_here(self) -> bool:
-        """Return whether the cgroups of this host can be read."""
+    def are_usable(self) -> bool:
+        """Return whether the cgroups of this host can be read and written, as far as is seen."""
         ...
 
     def confine(self, wanted: Mapping[str, CPUSet], change: Change) -> Mapping[str, Confined]:

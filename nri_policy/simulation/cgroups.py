@@ -144,7 +144,7 @@ class SimulatedCgroups:
         """Return nothing: no process runs."""
         return {}
 
-    def are_here(self) -> bool:
+    def are_usable(self) -> bool:
         """Return True: they are the runtime's own."""
         return True
 

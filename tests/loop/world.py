@@ -87,6 +87,10 @@ class FaultyCgroups(SimulatedCgroups):
 
     read_only = False
 
+    def are_usable(self) -> bool:
+        """Return whether they can be written, as the flags of a mount say."""
+        return not self.read_only
+
     def _confine(self, cgroup: str, wanted: CPUSet, change: Change) -> Confined:
         container = self._of(cgroup)
         if self.read_only and container is not None and container.in_force is not None:

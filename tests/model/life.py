@@ -66,7 +66,7 @@ class Files:
         self.asked.append((name, arguments, answer))
         return answer
 
-    def are_here(self) -> bool:
+    def are_usable(self) -> bool:
         """Return True: that some containers have none is found out later."""
         return True
 

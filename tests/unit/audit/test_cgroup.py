@@ -4,6 +4,7 @@ import errno
 import os
 import shutil
 from pathlib import Path
+from unittest.mock import Mock
 
 import pytest
 
@@ -72,11 +73,15 @@ def test_systemd_keeps_the_cpuset_of_a_scope_on_v2(
     assert Cgroups(Root(tmp_path, version).path).kept_by_systemd(cgroup) == kept
 
 
-def test_the_top_cgroup_shows_whether_there_are_any(root: Root) -> None:
+def test_the_top_cgroup_shows_whether_there_are_any_to_read_and_write(
+    root: Root, monkeypatch: pytest.MonkeyPatch
+) -> None:
     mount = root.path / ("sys/fs/cgroup/cpuset" if root.version == 1 else "sys/fs/cgroup")
-    assert not Cgroups(root.path).are_here()
+    assert not Cgroups(root.path).are_usable()
     (mount / ("cpuset.cpus" if root.version == 1 else "cpuset.cpus.effective")).write_text("0-3\n")
-    assert Cgroups(root.path).are_here()
+    assert Cgroups(root.path).are_usable()
+    monkeypatch.setattr(os, "statvfs", lambda _: Mock(f_flag=os.ST_RDONLY | os.ST_NOSUID))
+    assert not Cgroups(root.path).are_usable()
 
 
 def test_a_container_is_read_with_its_threads(root: Root) -> None:
@@ -306,7 +311,7 @@ def test_cgroups_below_stay_where_a_write_fails_for_another_reason_than_them(
     assert {(each.folder / "cpuset.cpus").read_text() for each in made} == {"2-5\n"}
 
 
-def test_the_cpu_time_of_cgroups_that_are_here_is_read(root: Root) -> None:
+def test_the_cpu_time_of_cgroups_that_are_usable_is_read(root: Root) -> None:
     if root.version == 1:
         folder, file, text = "sys/fs/cgroup/cpuacct", "cpuacct.usage", "1500000000\n"
     else:
