@@ -15,7 +15,7 @@ from typing import NoReturn, Protocol
 
 from msgspec import Struct
 
-from nri_policy.engine.event import Event
+from nri_policy.engine.event import Event, Reconfigured
 from nri_policy.foundation.clock import Clock
 from nri_policy.foundation.wording import some
 from nri_policy.hardware.hotplug import Listen, uevents_of
@@ -110,6 +110,8 @@ class TunerLink:
         self._groups_changed = groups_changed
         self._clock = clock
         self._changed = asyncio.Event()
+        # Whether any decision may change what must be set: something was asked for, or is since.
+        self._concerned = True
         self._awaited = asyncio.Event()  # a container's start waits for the next question
         # set once the tuner has been informed of all up to now; None: `run` does not run
         self._informed: asyncio.Event | None = None
@@ -129,9 +131,12 @@ class TunerLink:
         self.writes: Mapping[tuple[str, str], int] = {}  # by kind and result
 
     def observe(self, event: Event, outcome: Outcome, view: NodeView) -> None:
-        """Have the tuner informed soon; an observer of the node."""
-        del event, outcome, view
-        self._changed.set()
+        """Have the tuner informed soon, unless nothing was set nor is to be; an observer."""
+        del outcome
+        if not self._concerned:
+            self._concerned = isinstance(event, Reconfigured) or _concerns(view)
+        if self._concerned:
+            self._changed.set()
 
     async def run(self, listen: Listen = _DRIVERS) -> NoReturn:
         """Inform the tuner as long as the daemon runs, once the containers are known.
@@ -147,6 +152,8 @@ class TunerLink:
                 self._informed_next = asyncio.Event()
                 before = self._list_groups()
                 await asyncio.to_thread(self.inform)
+                asks = self._desired or self.unmet_interrupts or self._trouble
+                self._concerned = self._changed.is_set() or bool(asks)
                 informed.set()
                 if self._list_groups() != before:
                     self._groups_changed()
@@ -160,9 +167,7 @@ class TunerLink:
         """
         settings = self._node.view.layout.settings
         needed = placed.grant.own and (
-            uses_cpu_classes(settings)
-            or settings.isolate_interrupts is not IsolateInterrupts.OFF
-            or self._node.view.interrupts_of(placed) is not None
+            _uses_cpus(settings) or self._node.view.interrupts_of(placed) is not None
         )
         if needed and self._informed is not None and not self.unanswered:
             informed = self._informed
@@ -371,3 +376,17 @@ class TunerLink:
         for state in (ItemState.PENDING, ItemState.CONTESTED, ItemState.UNSUPPORTED):
             if count := states[state]:
                 yield f"tunables that are {state}: {count} (see nri-policy tunables)"
+
+
+def _uses_cpus(settings: Settings) -> bool:
+    """Return whether any exclusive CPU is to have values of its own."""
+    isolates = settings.isolate_interrupts is not IsolateInterrupts.OFF
+    return isolates or uses_cpu_classes(settings)
+
+
+def _concerns(view: NodeView) -> bool:
+    """Return whether the latest decision may have something set, where nothing was."""
+    changed = (view.placed.get(each) for each in view.touched.ids)
+    return _uses_cpus(view.layout.settings) or any(
+        each is not None and view.interrupts_of(each) is not None for each in changed
+    )

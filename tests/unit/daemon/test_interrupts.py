@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 from collections.abc import Callable, Coroutine, Iterator
-from contextlib import AbstractAsyncContextManager, contextmanager
+from contextlib import AbstractAsyncContextManager, contextmanager, nullcontext
 from pathlib import Path
 from typing import Any
 
@@ -170,6 +170,42 @@ def test_a_container_claims_the_interrupts_of_its_devices_also_later_ones(host: 
             assert not notes
             link.release()
             assert host.affinities() == before
+
+    run(test)
+
+
+def test_only_a_decision_that_may_have_something_set_has_the_tuner_informed(
+    host: Host, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(tuner_link, "PAUSE", 0.0)
+
+    async def test() -> None:
+        loop, informed = asyncio.get_running_loop(), asyncio.Queue[set[str]]()
+        async with host.serving() as up:
+            link, inform = up.daemon.tuner_link, up.daemon.tuner_link.inform
+
+            def note() -> None:
+                seen = {*up.daemon.node.view.by_name()}
+                inform()
+                loop.call_soon_threadsafe(informed.put_nowait, seen)
+
+            monkeypatch.setattr(link, "inform", note)
+            running = asyncio.create_task(link.run(lambda _: nullcontext(enter_result=True)))
+            while link._concerned:  # noqa: ASYNC110 - until the start is over
+                await asyncio.sleep(0)
+            while not informed.empty():
+                informed.get_nowait()
+            asked = {f"{KEY}/container.main": "{claim: [24]}"}
+            assert not await up.start(pod("plain", "1"))
+            assert not await up.start(pod("web", "1", annotations=asked))
+            assert "default/web/main" in await informed.get(), "not for the one before"
+            (own,) = up.daemon.node.view.by_name()["default/web/main"].grant.own
+            assert host.affinities()["24"] == str(own)
+            await up.runtime.stop_pod(up.runtime.container("web/main").pod)
+            while "default/web/main" in await informed.get():
+                pass
+            assert host.affinities()["24"] == "1", "its original"
+            running.cancel()
 
     run(test)
 
