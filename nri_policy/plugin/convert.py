@@ -36,8 +36,8 @@ _DEVICE_KINDS = {"b": "block", "c": "char", "u": "char"}
 
 
 def pod_of(pod: nri_pb2.PodSandbox) -> Pod:
-    """Return the engine's view of a pod, without the annotations that are the runtime's own."""
-    labels, annotations, linux = pod.labels, pod.annotations, pod.linux
+    """Return the engine's view of a pod."""
+    labels, linux = pod.labels, pod.linux
     return Pod(
         id=pod.id,
         uid=pod.uid,
@@ -45,11 +45,15 @@ def pod_of(pod: nri_pb2.PodSandbox) -> Pod:
         namespace=_part(pod.namespace),
         qos=QoS.of_cgroup(linux.cgroup_parent),
         labels={key: labels[key] for key in labels},  # `dict` would call Python for each
-        annotations={
-            key: annotations[key] for key in annotations if not key.startswith(_RUNTIMES_OWN)
-        },
+        annotations=annotations_of(pod),
         amounts=resources_of(linux.pod_resources) if linux.HasField("pod_resources") else None,
     )
+
+
+def annotations_of(pod: nri_pb2.PodSandbox) -> dict[str, str]:
+    """Return a pod's annotations, without those that are the runtime's own."""
+    every = pod.annotations
+    return {key: every[key] for key in every if not key.startswith(_RUNTIMES_OWN)}
 
 
 def _part(name: str) -> str:

@@ -22,7 +22,14 @@ from nri_policy.foundation.cpuset import CPUSet
 from nri_policy.hardware.locality import Locator
 from nri_policy.manifests.quality_of_service import QoS
 from nri_policy.node import Node, Sandbox
-from nri_policy.plugin.convert import container_of, devices_of, mounts_of, pod_of, resources_of
+from nri_policy.plugin.convert import (
+    annotations_of,
+    container_of,
+    devices_of,
+    mounts_of,
+    pod_of,
+    resources_of,
+)
 from nri_policy.proto import nri_pb2
 from nri_policy.settings import PodRooms, PodSpecs
 from nri_policy.workload.amounts import described
@@ -34,7 +41,15 @@ from nri_policy.workload.hints import (
     claim_hints,
     find_used_devices,
 )
-from nri_policy.workload.pod import Container, Pod, Resources, overlay, rounded_shares, shares_of
+from nri_policy.workload.pod import (
+    Container,
+    ContainerState,
+    Pod,
+    Resources,
+    overlay,
+    rounded_shares,
+    shares_of,
+)
 from nri_policy.workload.preferences import find
 from nri_policy.workload.requirements import PodRequirements
 
@@ -287,9 +302,10 @@ class Pods:
 
     def stop(self, pod: nri_pb2.PodSandbox) -> None:
         """Forget a pod that has stopped."""
+        gone = pod_of(pod)
         for source in (self._assignments, self._claims):
             if source is not None:
-                source.forget(pod_of(pod))
+                source.forget(gone)
         if self._objects is not None:
             self._objects.forget(pod.id)
         if pod.id in self._known:
@@ -325,9 +341,9 @@ class Pods:
 
         The latter as far as the kubelet is asked.
         """
-        holder, assignments = pod_of(pod), self._kubelet
-        return holder.qos is QoS.GUARANTEED or (
-            assignments is not None and bool(assignments.devices(holder, container.name))
+        assignments = self._kubelet
+        return QoS.of_cgroup(pod.linux.cgroup_parent) is QoS.GUARANTEED or (
+            assignments is not None and bool(assignments.devices(pod_of(pod), container.name))
         )
 
     def _enter(self, pod_id: str, sandbox: Sandbox) -> None:
@@ -419,16 +435,23 @@ class Pods:
 
 def _sandbox_of(pod: nri_pb2.PodSandbox) -> Sandbox:
     """Return what a sandbox says of its pod."""
-    linux = pod.linux
-    whole = None
+    linux, whole = pod.linux, None
+    asked = resources_of(linux.pod_resources)
     if QoS.of_cgroup(linux.cgroup_parent) is QoS.GUARANTEED:
-        together = nri_pb2.LinuxContainer(resources=linux.pod_resources)
-        whole = container_of(pod, nri_pb2.Container(id=pod.id, linux=together))
+        whole = Container(
+            id=pod.id,
+            pod=pod_of(pod),
+            name="",
+            state=ContainerState.CREATED,
+            created=0,
+            labels={},
+            resources=asked,
+        )
     return Sandbox(
         namespace=pod.namespace,
         name=pod.name,
         folder=linux.cgroup_parent,
-        asked=resources_of(linux.pod_resources),
+        asked=asked,
         whole=whole,
         overhead=linux.pod_overhead.cpu.quota.value,
     )
@@ -471,5 +494,5 @@ def _least(some: Resources, others: Resources) -> Resources:
 
 def _warn_of(pod: nri_pb2.PodSandbox) -> None:
     """Log what is odd about the keys of a pod's annotations."""
-    for warning in warnings(pod.annotations):
+    for warning in warnings(annotations_of(pod)):
         log.warning("annotation", extra={"pod": f"{pod.namespace}/{pod.name}", "text": warning})
