@@ -112,10 +112,11 @@ class Executor:
             self._reporter.report(each)
         if self.state.is_due_before(self._wake_at):
             self._changed.set()
-        if self.state.pending:
-            self.messages.none_pending.clear()
-        else:
-            self.messages.none_pending.set()
+        self.messages.note_pending()
+
+    def note_request(self) -> None:
+        """Pass a request of the runtime to the state: it makes nothing due, and reports nothing."""
+        self.state.apply(inputs.RequestBegan(), self.clock.now())
 
     def decide(self, changes: Changes, *, hurry: bool = False) -> None:
         """Have changes come into force."""

@@ -74,8 +74,8 @@ class Messages:
         self._apply = apply
         self._clock = clock
         self._calling = asyncio.Lock()
-        self.none_pending = asyncio.Event()  # whether nothing is left to come into force
-        self.none_pending.set()
+        # those who wait until nothing is left to come into force
+        self._flushing: list[asyncio.Future[None]] = []
 
     async def send(self, link: Link) -> None:
         """Send the waiting changes by a call or a registration, if either is possible now."""
@@ -139,7 +139,18 @@ class Messages:
     async def flush(self, link: Link) -> None:
         """Send all pending changes now, and wait until none is left."""
         await self.send(link)
-        await self.none_pending.wait()
+        if self._state.pending:
+            flushed = asyncio.get_running_loop().create_future()
+            self._flushing.append(flushed)
+            await flushed
+
+    def note_pending(self) -> None:
+        """Let go on who flushes, if nothing is left to come into force."""
+        if self._flushing and not self._state.pending:
+            for each in self._flushing:
+                if not each.done():
+                    each.set_result(None)
+            self._flushing.clear()
 
     async def leave(self, link: Link, seconds: float, *, called: bool = False) -> bool:
         """Send the changes of `widen`; return whether that took no longer than *seconds*.

@@ -6,7 +6,7 @@ An overdue answer carries no updates: the runtime ignores it, and the changes ta
 from __future__ import annotations
 
 from nri_policy.delivery.executor import Executor
-from nri_policy.delivery.inputs import Answered, RequestBegan, Superseded
+from nri_policy.delivery.inputs import Answered, Superseded
 from nri_policy.engine.grant import Placement
 from nri_policy.nri.plugin import Call
 from nri_policy.plugin.runtime_link import fit
@@ -32,7 +32,7 @@ class Answers:
     def begin(self, call: Call) -> None:
         """Handle a request from now on."""
         self.request = call
-        self._executor.apply(RequestBegan())
+        self._executor.note_request()
 
     def end(self) -> None:
         """End the current request."""
