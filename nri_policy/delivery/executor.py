@@ -23,7 +23,6 @@ from collections.abc import (
     Sequence,
     Sized,
 )
-from functools import partial
 from itertools import islice
 from typing import Any, NoReturn, Protocol, TypeVar
 
@@ -127,7 +126,7 @@ class Executor:
 
     async def run(self, link: Link) -> NoReturn:
         """Carry out the plan."""
-        running: dict[Action, asyncio.Task[None]] = {}
+        running = set[Action]()
         async with asyncio.TaskGroup() as group:
             while True:
                 self._changed.clear()
@@ -140,21 +139,14 @@ class Executor:
                     if at > now:
                         wake = min(wake, at)
                         continue
-                    task = group.create_task(self._do(action, link), name=action.value)
-                    running[action] = task
-                    task.add_done_callback(partial(self._note_end, running, action))
+                    running.add(action)
+                    group.create_task(self._do(action, link, running), name=action.value)
                 self._wake_at = wake
                 forget = self.clock.call_later(wake - now, self._changed.set)
                 await self._changed.wait()
                 forget()
 
-    def _note_end(
-        self, running: dict[Action, asyncio.Task[None]], action: Action, _task: object
-    ) -> None:
-        del running[action]
-        self._changed.set()
-
-    async def _do(self, action: Action, link: Link) -> None:
+    async def _do(self, action: Action, link: Link, running: set[Action]) -> None:
         # it makes nothing due, so the loop need not look again
         self.state.apply(inputs.ActionBegan(action), self.clock.now())
         try:
@@ -162,6 +154,7 @@ class Executor:
         except Exception:
             log.exception("delivery-failed", extra={"action": action.value})
             pause = RETRY_INFORM
+        running.remove(action)  # first: if it is due again, the loop begins it again
         self.apply(inputs.ActionEnded(action=action, pause=pause))
 
     async def _act(self, action: Action, link: Link) -> float:
