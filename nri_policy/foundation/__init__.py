@@ -21,6 +21,7 @@ Others import from these modules:
 | `refusal` | the base class of the engine's refusals |
 | `shipped` | files that come with the program: the examples in configs/ and the pages in docs/ |
 | `singleton` | one instance of the plugin per node: two would fail every creation of a container |
+| `tls` | TLS that accepts the certificates that kubectl accepts |
 | `units` | amounts as Kubernetes writes them: CPU and memory quantities, durations, times |
 | `wording` | quotes outside text in messages: short, on one line, near misses named |
 | `yamltext` | reads outside YAML into plain values at a limited cost |

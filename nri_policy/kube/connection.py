@@ -14,12 +14,14 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from nri_policy.foundation import yamltext
+from nri_policy.foundation.tls import accept_what_kubectl_accepts
 from nri_policy.foundation.wording import problem_of
 from nri_policy.foundation.yamltext import YAMLTextError
 from nri_policy.kube.errors import KubeconfigError
 
 if TYPE_CHECKING:
     from httpx2 import AsyncClient
+    from lightkube.config.kubeconfig import SingleConfig
 
 Connect = Callable[[], "AsyncClient"]
 
@@ -66,24 +68,28 @@ def failures() -> tuple[type[Exception], ...]:
 
 def _connect(kubeconfig: Path | None) -> AsyncClient:
     from lightkube import KubeConfig  # noqa: PLC0415 - see above
-    from lightkube.config.client_adapter import (  # noqa: PLC0415 - see above
-        AsyncClient,
-        ConnectionParams,
-    )
 
     requests = logging.getLogger("httpx2")  # it logs a line at INFO for each request
     if requests.level == logging.NOTSET:
         requests.setLevel(logging.WARNING)
     if kubeconfig is None:
         service_account = KubeConfig.from_service_account(_SERVICE_ACCOUNT)
-        return AsyncClient(service_account.get(), ConnectionParams())  # type: ignore[arg-type]
+        return _make_client(service_account.get())
     try:
-        config = KubeConfig.from_file(kubeconfig).get()
-        return AsyncClient(config, ConnectionParams())  # type: ignore[arg-type]  # or it raises
+        return _make_client(KubeConfig.from_file(kubeconfig).get())
     except Exception as error:  # lightkube, ssl and httpx2 raise almost anything for bad parts
         text = _malformed(kubeconfig) or " ".join(_problem(error).split())[:_MAX_TEXT]
         text = text or type(error).__name__
         raise KubeconfigError(f"--kubeconfig {kubeconfig}: {text}") from error
+
+
+def _make_client(config: SingleConfig | None) -> AsyncClient:
+    from httpx2 import AsyncClient  # noqa: PLC0415 - see above
+    from lightkube.config.client_adapter import ConnectionParams  # noqa: PLC0415 - see above
+
+    arguments = ConnectionParams().httpx_params(config)  # type: ignore[arg-type]  # or it raises
+    accept_what_kubectl_accepts(arguments["verify"])
+    return AsyncClient(**arguments)
 
 
 def _problem(error: Exception) -> str:

@@ -7,10 +7,13 @@ from datetime import UTC, datetime, timedelta
 from ipaddress import ip_address
 from pathlib import Path
 
+import pytest
 from cryptography import x509
 from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import NameOID
+
+from nri_policy.foundation.tls import accept_what_kubectl_accepts
 
 
 def write_certificates(folder: Path) -> None:
@@ -35,6 +38,28 @@ def server_context(folder: Path) -> ssl.SSLContext:
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     context.load_cert_chain(folder / "server.pem")
     return context
+
+
+def client_context(ca: Path) -> ssl.SSLContext:
+    """Return the side of a client in Go, as kubectl and kube-scheduler: it trusts *ca*."""
+    context = ssl.create_default_context(cafile=ca)
+    accept_what_kubectl_accepts(context)
+    return context
+
+
+def demand_rfc5280(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Have all default contexts demand it, as those of Python 3.13 do.
+
+    The test authority has no key usage, so it is refused.
+    """
+    create = ssl.create_default_context
+
+    def create_strict(cafile: str | Path | None = None) -> ssl.SSLContext:
+        context = create(cafile=cafile)
+        context.verify_flags |= ssl.VerifyFlags.VERIFY_X509_STRICT
+        return context
+
+    monkeypatch.setattr(ssl, "create_default_context", create_strict)
 
 
 def _name(text: str) -> x509.Name:

@@ -8,13 +8,14 @@ from __future__ import annotations
 
 import json
 import re
-import ssl
 import urllib.error
 import urllib.request
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Protocol
+
+from tests.support.certificates import client_context
 
 RECORDED = Path(__file__).with_name("answers.json")
 NRT = "/apis/topology.node.k8s.io/v1alpha2/noderesourcetopologies"
@@ -55,7 +56,7 @@ def ask(
         method=method,
         headers={"Authorization": f"Bearer {token}", "Content-Type": content},
     )
-    context = ssl.create_default_context(cafile=ca)
+    context = client_context(ca)
     try:
         with urllib.request.urlopen(request, context=context, timeout=timeout) as response:
             return _answered(response.status, response.read())

@@ -15,6 +15,7 @@ import msgspec
 from msgspec import Struct
 
 from nri_policy.cli.failure import Exit, Failure
+from nri_policy.foundation.tls import accept_what_kubectl_accepts
 from nri_policy.foundation.wording import quoted
 from nri_policy.kube.errors import connection_problem
 
@@ -62,6 +63,7 @@ class ServiceClient(Struct, frozen=True):
         if scheme == "http":
             return http.client.HTTPConnection(host, port, timeout=_PATIENCE)
         context = ssl.create_default_context(cafile=self.ca)
+        accept_what_kubectl_accepts(context)
         if self.certificate is not None:
             context.load_cert_chain(self.certificate, self.key)
         return http.client.HTTPSConnection(host, port, timeout=_PATIENCE, context=context)

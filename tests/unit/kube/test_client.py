@@ -64,7 +64,7 @@ async def test_plain_text_and_a_status_are_shown_as_they_are(tmp_path: Path) -> 
 
 
 # as the parameters of a claim may be
-DEEP = '{"a": ' + "[" * 5000 + "]" * 5000 + "}"
+DEEP = '{"a": ' + "[" * 100_000 + "]" * 100_000 + "}"
 
 
 @pytest.mark.parametrize("body", [PROXY, [1], "", "null", DEEP])

@@ -18,6 +18,7 @@ from nri_policy.kube.client import NODES, Client
 from nri_policy.kube.connection import access
 from nri_policy.kube.errors import APIError, KubeconfigError
 from tests.support.apiserver import APIServer
+from tests.support.certificates import demand_rfc5280
 
 
 async def test_in_a_pod_the_service_account_says_how_to_reach_the_cluster(
@@ -39,6 +40,18 @@ async def test_in_a_pod_the_service_account_says_how_to_reach_the_cluster(
         server.token_file.write_text("second")
         await client.get(NODES, "node-a")
         assert len({str(request.headers["authorization"]) for request in server.requests}) == 2
+        await client.close()
+
+
+async def test_an_authority_without_a_key_usage_is_trusted_as_by_kubectl(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    demand_rfc5280(monkeypatch)
+    async with APIServer(tmp_path) as server:
+        connect = access(server.kubeconfig)
+        assert connect is not None
+        client = Client(connect)
+        await client.get(NODES, "node-a")
         await client.close()
 
 

@@ -13,6 +13,8 @@ import pytest
 from click.testing import CliRunner
 
 from nri_policy.cli import main
+from nri_policy.cluster.service.server import Listen
+from tests.support.certificates import demand_rfc5280, write_certificates
 from tests.support.cluster_api import ClusterAPI
 from tests.unit.cluster import written as objects
 from tests.unit.cluster.numa.test_extender import asking, cluster, node, pod, replica, zones
@@ -272,6 +274,23 @@ def test_the_running_service_says_what_it_has_promised(files: list[str], tmp_pat
         ["a", "no", "0", "cannot", "align"],
     ]
     assert (gone, "refused" in error) == (3, True)
+
+
+def test_a_service_with_an_authority_without_a_key_usage_is_trusted(
+    files: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    demand_rfc5280(monkeypatch)
+    write_certificates(tmp_path)
+    pem, ca = tmp_path / "server.pem", tmp_path / "ca.crt"
+
+    async def play() -> tuple[int, str]:
+        listen = Listen(port=0, certificate=pem, key=pem)
+        async with cluster(tmp_path) as api, replica(api, listen=listen) as at:
+            service = f"https://127.0.0.1:{at.port}"
+            return await asyncio.to_thread(run, *files[:2], "--service", service, "--ca", str(ca))
+
+    code, text = asyncio.run(play())
+    assert code == 0, text
 
 
 @pytest.mark.parametrize("url", ["x", "ftp://x", "http://"])

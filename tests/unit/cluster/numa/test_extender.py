@@ -25,7 +25,7 @@ from nri_policy.cluster.service.service import Service
 from nri_policy.foundation.clock import Clock
 from nri_policy.kube.client import Client
 from nri_policy.kube.connection import access
-from tests.support.certificates import write_certificates
+from tests.support.certificates import client_context, write_certificates
 from tests.support.cluster_api import ClusterAPI
 from tests.support.patience import HANGS
 from tests.unit.nri.peer import SleepingClock
@@ -630,7 +630,7 @@ def test_clients_show_certificates_where_that_is_asked(tmp_path: Path) -> None:
     async def play() -> None:
         listen = Listen(port=0, certificate=pem, key=pem, client_ca=ca)
         async with cluster(tmp_path) as api, replica(api, listen=listen) as at:
-            context = ssl.create_default_context(cafile=str(ca))
+            context = client_context(ca)
             stranger = await at.connect(context)
             assert (await stranger.send("/filter", json.dumps(asking(1)).encode()))[0] == 403
             assert (await stranger.get("/readyz"))[0] == 200
@@ -668,7 +668,7 @@ def test_a_renewed_certificate_is_used_for_new_connections(tmp_path: Path) -> No
     pem = tmp_path / "now" / "server.pem"
 
     async def trusts(port: int, name: str) -> bool:
-        context = ssl.create_default_context(cafile=str(tmp_path / name / "ca.crt"))
+        context = client_context(tmp_path / name / "ca.crt")
         try:
             _, writer = await asyncio.open_connection("127.0.0.1", port, ssl=context)
         except ssl.SSLCertVerificationError:
@@ -708,7 +708,7 @@ def test_clients_of_a_renewed_authority_are_known(tmp_path: Path) -> None:
     ca.write_bytes((tmp_path / "old" / "ca.crt").read_bytes())
 
     async def knows(port: int, name: str) -> bool:
-        context = ssl.create_default_context(cafile=str(tmp_path / "old" / "ca.crt"))
+        context = client_context(tmp_path / "old" / "ca.crt")
         context.load_cert_chain(tmp_path / name / "server.pem")
         try:
             reader, writer = await asyncio.open_connection("127.0.0.1", port, ssl=context)
