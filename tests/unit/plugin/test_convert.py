@@ -89,6 +89,12 @@ def test_a_mount_is_writable_unless_an_option_says_no(options: list[str], writab
     assert mounts_of(given) == (ContainerMount(destination="/d", source="/s", writable=writable),)
 
 
+@pytest.mark.parametrize(("limit", "read"), [(0, 0), (4096, 4096), (-1, 0), (-(2**63), 0)])
+def test_a_negative_memory_limit_is_none(limit: int, read: int) -> None:
+    resources = pb.LinuxResources(memory=pb.LinuxMemory(limit=pb.OptionalInt64(value=limit)))
+    assert resources_of(resources).memory_limit == read
+
+
 def test_huge_pages_are_the_limits_that_are_not_0_by_the_bytes_of_a_page() -> None:
     limits = {"1GB": 4 << 30, "2MB": 64 << 20, "64KB": 0, "32MB": 32 << 20, "odd": 1, "": 2}
     resources = pb.LinuxResources(
