@@ -107,12 +107,17 @@ def capacity_left(
         capacity = capacity_of(machine, settings, picker, earlier)
         notes.append(f"{error}: {capacity.reserved} is reserved")
     else:
-        if isinstance(wanted, ListedCPUs) and not _list(wanted, available) <= capacity.reserved:
-            notes.append(
-                "reservedResources.cpu: some of these CPUs are offline:"
-                f" {capacity.reserved} is reserved"
-            )
+        notes += note_lost(settings, available, capacity)
     return capacity, tuple(notes)
+
+
+def note_lost(settings: Settings, available: CPUSet, capacity: Capacity) -> tuple[str, ...]:
+    """Return a note if CPUs that *settings* list are not reserved: they went offline."""
+    wanted = settings.reserved.cpu
+    if not isinstance(wanted, ListedCPUs) or _list(wanted, available) <= capacity.reserved:
+        return ()
+    text = "reservedResources.cpu: some of these CPUs are offline:"
+    return (f"{text} {capacity.reserved} is reserved",)
 
 
 def _list(listed: ListedCPUs, whole: CPUSet) -> CPUSet:

@@ -19,6 +19,7 @@ from nri_policy.pools.capacity import (
     Earlier,
     capacity_left,
     capacity_of,
+    note_lost,
 )
 from nri_policy.pools.cpu_priority import Classes, classes_of
 from nri_policy.pools.memory_map import MemoryMap
@@ -94,15 +95,15 @@ def layout_of(
     """Return the layout of *machine* under *settings*; raises CapacityError if impossible.
 
     The CPUs reserved *earlier* stay reserved as far as possible. A *forced* layout always succeeds,
-    and lists its shortages.
+    and lists its shortages; one that is not forced can only lack reserved CPUs that went offline.
     """
     tree = build(machine, machine.online)
     picker = picker_of(machine, tree)
-    shortages: tuple[str, ...] = ()
     if forced:
         capacity, shortages = capacity_left(machine, settings, picker, earlier)
     else:
         capacity = capacity_of(machine, settings, picker, earlier)
+        shortages = note_lost(settings, capacity.available, capacity)
     if capacity.available != machine.online:
         tree = build(machine, capacity.available)
         picker = picker_of(machine, tree)

@@ -72,6 +72,23 @@ def test_settings_before_the_first_list_of_containers_come_out_as_recorded(
     assert recorded(store.path)[1] == []
 
 
+def test_reserved_cpus_that_went_offline_are_noted_after_a_restart_and_in_a_replay(
+    tmp_path: Path,
+) -> None:
+    settings = nodes.settings(reservedResources={"cpu": "cpuset:0-1"})
+    store, _ = stores.started(tmp_path, settings=settings)
+    store.close()
+    smaller = nodes.machine(f"{nodes.SMALL} offline=1")
+    store, engine = stores.started(tmp_path, smaller, settings)
+    note = "reservedResources.cpu: some of these CPUs are offline: 0 is reserved"
+    assert engine.layout.shortages == (note,)
+    decision = stores.commit(store, engine, Reconfigured(settings=settings))
+    assert isinstance(decision, Decision)
+    assert decision.warnings == (note,)
+    store.close()
+    assert recorded(store.path)[1] == []
+
+
 def test_those_who_share_are_told_in_the_same_order_after_a_base(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
