@@ -276,7 +276,8 @@ def test_two_daemons_are_one_too_many(made: Made) -> None:
     made.process(303, "sudo", "nri-policy", "run")
     assert worst(made.found("plugins"), "no other program") is Verdict.OK
     made.process(301, "/opt/nri-policy", "run")
-    assert worst(made.found("plugins"), "2 nri-policy daemons run") is Verdict.ERROR
+    said = "2 nri-policy daemons run (processes 300, 301): all but one of a runtime wait, and those"
+    assert worst(made.found("plugins"), said) is Verdict.ERROR
 
 
 @pytest.mark.parametrize(

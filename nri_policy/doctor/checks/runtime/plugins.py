@@ -50,8 +50,8 @@ def _check_running(facts: Facts) -> Iterator[Finding]:
             "plugins",
             Verdict.ERROR,
             f"{len(daemons)} nri-policy daemons run (processes "
-            f"{', '.join(str(each.id) for each in daemons)}): the runtime refuses containers "
-            "that both change",
+            f"{', '.join(str(each.id) for each in daemons)}): all but one of a runtime wait, and"
+            " those of different runtimes give containers the same CPUs",
             "stop all but one; a systemd service and a DaemonSet are two",
         )
 
