@@ -81,6 +81,7 @@ _TAKEN: dict[Any, Schema] = {
         "additionalProperties": {"type": "string", "enum": [*map(str, values.NODE_KINDS)]},
     },
     cluster.read_text: _TEXT,
+    cluster.read_gate: _TEXT,
     parse_duration: {**_TEXT, "description": "as in 30s or 10m"},
     cluster.read_levels: {
         "description": "node labels, coarse to fine; kubernetes.io/hostname only last",

@@ -5,6 +5,7 @@ Read as the node's settings are: all errors at once, each with its path and its 
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterable, Iterator
 from typing import Annotated, Any, Literal, get_args
 
@@ -12,7 +13,7 @@ from msgspec import Struct, field
 from msgspec.structs import replace
 
 from nri_policy.cluster.objects.assignment import check_count
-from nri_policy.cluster.objects.document import DocumentError, convert, join
+from nri_policy.cluster.objects.document import DocumentError, convert, each_at, join
 from nri_policy.cluster.objects.matching import Toleration
 from nri_policy.cluster.objects.metadata import ObjectIdentity
 from nri_policy.cluster.objects.node import HOSTNAME
@@ -32,6 +33,8 @@ KIND = "ClusterPlacement"
 ZONE = "topology.kubernetes.io/zone"
 ZONE_LEVEL = "zone/"  # what a level below the host begins with
 MAX_LEVELS = 16
+_NAME = r"[A-Za-z0-9]([A-Za-z0-9_.-]{0,61}[A-Za-z0-9])?"
+_QUALIFIED_NAME = rf"([a-z0-9]([a-z0-9.-]{{0,251}}[a-z0-9])?/)?{_NAME}"
 
 Strategy = Literal["LeastAllocated", "MostAllocated", "BalancedAllocation", "LeastNUMANodes"]
 Packing = Literal["Compact", "Mixed", "BestFit", "LeastFree"]
@@ -44,6 +47,14 @@ def read_text(value: object) -> str:
     if not isinstance(value, str) or not value:
         raise ValueError(f"{quoted(value)} is not a string")
     return value
+
+
+def read_gate(value: object) -> str:
+    """Read the name of a scheduling gate, as pods can have it."""
+    gate = read_text(value)
+    if not re.fullmatch(_QUALIFIED_NAME, gate):
+        raise ValueError(f"{quoted(gate)} is no name of a gate, such as example.com/group")
+    return gate
 
 
 def one_of(kind: Any) -> Callable[[object], Any]:
@@ -97,8 +108,21 @@ def read_weights(value: object) -> dict[str, int]:
 
 
 def read_tolerations(value: object) -> list[Toleration]:
-    """Read tolerations as pods have them."""
-    return convert(value, list[Toleration], "")
+    """Read tolerations as pods have them; the API server checks those, but not these."""
+    found = convert(value, list[Toleration], "")
+    for each, path in each_at(found, ""):
+        for name, given, known in (
+            ("operator", each.operator, ("Exists", "Equal")),
+            ("effect", each.effect, ("NoSchedule", "PreferNoSchedule", "NoExecute")),
+        ):
+            if given and given not in known:
+                hint = did_you_mean(given, known)
+                raise DocumentError(
+                    join(path, name), f"{quoted(given)} is not one of {', '.join(known)}{hint}"
+                )
+        if not each.key and each.operator != "Exists":
+            raise DocumentError(join(path, "key"), "it is required unless the operator is Exists")
+    return found
 
 
 Flag = Annotated[bool, values.flag]
@@ -148,7 +172,7 @@ class Extender(Section, frozen=True, kw_only=True):
 class Groups(Section, frozen=True, kw_only=True):
     """How groups wait."""
 
-    gate: Annotated[str, read_text] = "placement.nri/group"
+    gate: Annotated[str, read_gate] = "placement.nri/group"
     timeout: Annotated[float, parse_duration] = 600.0  # seconds
     holds: Annotated[Holds, one_of(Holds)] = "groups"
     # seconds without progress after which hosts are set aside no longer

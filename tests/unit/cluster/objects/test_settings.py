@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 
 import pytest
 
+from nri_policy.cluster.objects.document import DocumentError
 from nri_policy.cluster.objects.settings import ClusterSettings, Topology, load, read_settings
 from nri_policy.settings import SettingsError
 
@@ -58,6 +60,31 @@ def test_all_that_is_wrong_is_said_at_once() -> None:
         "  line 12, column 5: spec.topologies[2]: 'rack' is not a map",
         "  line 13, column 13: spec.failure.failFast: 'sometimes' is not true or false",
     ]
+
+
+@pytest.mark.parametrize(
+    ("toleration", "text"),
+    [
+        ({"operator": "Exsts"}, "operator: 'Exsts' is not one of Exists, Equal; did you mean"),
+        ({"key": "k", "effect": "NoRun"}, "effect: 'NoRun' is not one of NoSchedule, PreferNoS"),
+        ({"value": "v"}, "key: it is required unless the operator is Exists"),
+    ],
+)
+def test_tolerations_that_tolerate_nothing_are_refused(
+    toleration: dict[str, str], text: str
+) -> None:
+    spec = {"topologies": [{"tolerations": [{"key": "k"}, toleration]}]}
+    with pytest.raises(DocumentError, match=re.escape(f"topologies[0].tolerations[1].{text}")):
+        read_settings({"spec": spec})
+
+
+@pytest.mark.parametrize("gate", ["a b", "x" * 64, "-a", "a/b/c", "A.com/x", "example.com/"])
+def test_a_gate_that_no_pod_can_have_is_refused(gate: str) -> None:
+    with pytest.raises(DocumentError, match="is no name of a gate"):
+        read_settings({"spec": {"groups": {"gate": gate}}})
+    assert (
+        read_settings({"spec": {"groups": {"gate": "x.org/My_g.1"}}}).groups.gate == "x.org/My_g.1"
+    )
 
 
 def test_zones_are_of_hosts() -> None:
