@@ -8,7 +8,7 @@ memory of them is needed; after that write another group may get them.
 | a pod that has not ended | one, also while it waits, or is about to be gone |
 | a Job | as many as it runs at once, less what it no longer needs for its completions; none while it is suspended, and none once it has ended or is gone |
 | an owner of a kind that is followed (`replica_kinds`) | as the next one, and at most as many as its `spec` says |
-| another owner, which is not followed | that of each pod which is gone or failed, as long as another of its pods is there; but no place of a pod that is a group alone |
+| another owner, which is not followed | that of each pod which is gone or failed, as long as another of its pods is there, and its pods do not say that they are fewer now; but no place of a pod that is a group alone |
 
 A Job that runs more pods at once claims more places than there are: the group gets them, if they
 fit where it was promised to be.
@@ -61,7 +61,22 @@ def count_claims(
         for name, count in counts.items():
             most = count if wanted is None else min(count, wanted.get(name, count))
             found[name] = max(found[name], most - done[name])
+        size = _agreed_size(members)
+        if size is not None:  # of a group that became smaller
+            over = found.total() + done.total() - size
+            occupied = Counter(name for each, name in named if not each.pod.finished)
+            for name in sorted(counts, key=lambda each: -counts[each]):
+                less = max(0, min(over, found[name] - occupied[name]))
+                found[name] -= less
+                over -= less
     return found
+
+
+def _agreed_size(members: Sequence[Member]) -> int | None:
+    """Return how many pods the group has in all, as its live pods say; None if they disagree."""
+    live = [each for each in members if not (each.pod.finished or each.pod.deleted)]
+    sizes = {None if each.membership.at_least else each.membership.size for each in live}
+    return sizes.pop() if len(sizes) == 1 else None
 
 
 def _is_made_anew(member: Member) -> bool:

@@ -5,6 +5,7 @@ The controllers of both make the other pods of a group once its leader is bound.
 
 from __future__ import annotations
 
+from itertools import pairwise
 from typing import Any
 
 import pytest
@@ -148,6 +149,41 @@ def test_a_leader_of_lws_goes_where_its_workers_have_room() -> None:
     of_lws(play, 2, 0)
     play.rest()
     assert racks_of(play, "m-2") == []
+
+
+@pytest.mark.parametrize("annotations", [{}, IN_LWS])
+def test_a_replica_of_lws_that_changes_its_size_has_a_place_for_each_pod(
+    annotations: dict[str, str],
+) -> None:
+    """Also in the rack that it has to itself: LWS makes the leader anew, then the workers."""
+    play = empty()
+    size = 0
+
+    def make(indices: range) -> None:
+        for index in indices:
+            labels = {f"{LWS}name": "m", f"{LWS}group-index": "0"}
+            labels[f"{LWS}worker-index"] = str(index)
+            owner = "StatefulSet/m" if index == 0 else "StatefulSet/m-0"
+            given = {f"{LWS}size": str(size), **annotations}
+            pod(play, f"m-0-{index}", owner, labels, given, 1)
+
+    for old, size in pairwise((0, 4, 3, 5, 2)):
+        workers = {"size": size, "workerTemplate": {"spec": pod_spec({"cpu": 1})}}
+        metadata = {"name": "m", "annotations": annotations}
+        play.world.put("lws", {"metadata": metadata, "spec": {"leaderWorkerTemplate": workers}})
+        if old:
+            play.world.delete("pods", "m-0-0")
+        make(range(1))
+        play.rest()
+        for index in range(1, old):
+            play.world.delete("pods", f"m-0-{index}")
+        play.rest()
+        make(range(1, size))
+        play.rest()
+        assert len(racks_of(play, "m-0")) == size
+        status = play.world.group("lws-m-0").status
+        assert sum(one.count for each in status.assignments for one in each.domains) == size
+        assert status.state == "Running"
 
 
 def test_sub_groups_of_lws_have_racks_of_their_own() -> None:
