@@ -242,7 +242,8 @@ class UnitPlacement(Struct, frozen=True):
 
             return replace_spread(tree, unit, status, spread, self.state.view, more=more)
         paths = self._paths(tree, status.unhealthy_nodes)
-        return replace_failed(
+        find = partial(
+            replace_failed,
             tree,
             unit,
             status,
@@ -253,6 +254,13 @@ class UnitPlacement(Struct, frozen=True):
             limits=self.limits,
             within=find_domain_within(tree, self.within),
         )
+        try:
+            return find(leader_first=False)
+        except Unplaceable as refused:
+            if unit.leader is not None:
+                with suppress(Unplaceable):
+                    return find(leader_first=True)
+            raise refused from None
 
     def _lost_whole(self, unit: Unit) -> bool:
         """Whether all pods of a unit were on failed nodes, and are to be placed."""

@@ -39,6 +39,7 @@ def replace_failed(  # noqa: PLR0913 - keywords: what is replaced, and in what
     more: Mapping[str, int],
     limits: Limits,
     within: int,
+    leader_first: bool,
 ) -> tuple[dict[str, Assignment], dict[str, Assignment]]:
     """Return the assignments of the new pods, and the whole ones, by pod set.
 
@@ -49,7 +50,7 @@ def replace_failed(  # noqa: PLR0913 - keywords: what is replaced, and in what
     new: dict[str, Assignment] = {}
     whole: dict[str, Assignment] = {}
     given = {each.pod_set: each for each in status.assignments}
-    members = [each for each in unit.pod_sets if each.name in given]
+    members = [each for each in unit.pod_sets if each.name in given][:: -1 if leader_first else 1]
     failed = status.unhealthy_nodes
     kept = {each.name: find_kept_leaves(tree, given[each.name], failed) for each in members}
     trial = tree.fork()
@@ -98,11 +99,16 @@ def _together(
     """Return the failed nodes whose pods need one common domain, for one search.
 
     Otherwise the first node's pods could take a domain with too little room for the rest. A deleted
-    node has no labels: it broke a slice if only its pods complete that slice.
+    node has no labels: it broke a slice if only its pods complete that slice. Those that broke none
+    come last: their pods may complete a coarser slice beside others'.
     """
+
+    def is_vague(name: str) -> bool:
+        return name not in paths and not search(lost[name]).breaks_slice(places)
+
     domains = {
-        name: search(missing).domain(places, rest, paths.get(name))
-        for name, missing in sorted(lost.items())
+        name: search(lost[name]).domain(places, rest, paths.get(name))
+        for name in sorted(lost, key=lambda each: (is_vague(each), each))
     }
     first, domain = next(iter(domains.items()))
     if first not in paths and domain is not None:
@@ -162,6 +168,11 @@ class _Search(Struct, frozen=True):
             found = shape.domains.above(min(rest), shape.levels.index(request.required))
         both = [each for each in (found, self.within) if each is not None and each >= 0]
         return min(both, key=lambda each: len(shape.domains.leaves_below(each)), default=None)
+
+    def breaks_slice(self, places: Mapping[int, int]) -> bool:
+        """Return whether these pods, of a deleted node, complete a slice of *places*."""
+        request = self.pod_set.request or PlacementRequest()
+        return self._broken(request, places, None)[0] is not None
 
     def find_some(
         self, places: Mapping[int, int], rest: Mapping[int, int], failed: Path | None

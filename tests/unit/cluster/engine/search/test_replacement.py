@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from dataclasses import dataclass
 from typing import Any
 
@@ -370,3 +371,45 @@ def test_inner_slices_that_the_broken_ones_domain_does_not_hold_go_elsewhere() -
     hosts[2]["status"]["allocatable"]["cpu"] = "3"
     refused = offline.place({"nodes": hosts}, given, USING)
     assert refused["state"] == "Unplaceable"
+
+
+def stored(lost: dict[str, dict[str, int]]) -> list[Object]:
+    return [
+        {
+            "podSet": name,
+            "levels": [HOSTNAME],
+            "domains": [{"values": [host], "count": pods} for host, pods in own.items()],
+        }
+        for name, own in lost.items()
+    ]
+
+
+def test_a_lost_leader_goes_before_workers_that_would_take_its_only_host() -> None:
+    asked = {"required": "example.com/rack", "leaderGroup": "g"}
+    leader = pod_set(1, asked, name="l", spec={"nodeSelector": {HOSTNAME: "b"}})
+    sets = [pod_set(2, asked, name="w"), leader]
+    hosts = [node("a", BLOCK="x", RACK="r", ready=False)]
+    hosts += [node(name, BLOCK="x", RACK="r", cpu=cpu) for name, cpu in (("b", 1), ("c", 2))]
+    lost = stored({"w": {"a": 1, "c": 1}, "l": {"a": 1}})
+    given = group(*sets, status={"assignments": lost, "unhealthyNodes": ["a"]})
+    assert placed(offline.place({"nodes": hosts}, given, USING)) == {"w": {"c": 2}, "l": {"b": 1}}
+
+
+def test_of_deleted_nodes_those_that_broke_an_inner_slice_come_first() -> None:
+    """Four in a rack and eight in a block: only beside the other's two do four complete eight."""
+    slices = [
+        {"level": "example.com/block", "size": 8},
+        {"level": "example.com/rack", "size": 4},
+    ]
+    there = {"yc1": 4, "yd1": 2, "yd2": 2}
+    given = group(
+        pod_set(8, {"slices": slices}),
+        status={"assignments": stored({"main": there}), "unhealthyNodes": ["yc1", "yd2"]},
+    )
+    left = ("xa1", "xa2", "yc2", "yd1", "yd3")
+    hosts = [node(name, BLOCK=name[0], RACK=name[:2], cpu=4) for name in left]
+    found = placed(offline.place({"nodes": hosts}, given, USING))["main"]
+    racks: Counter[str] = Counter()
+    for host, pods in found.items():
+        racks[host[:2]] += pods
+    assert racks == {"yc": 4, "yd": 4}
