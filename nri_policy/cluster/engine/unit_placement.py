@@ -91,15 +91,7 @@ class UnitPlacement(Struct, frozen=True):
     def room_for(self, unit: Unit, taken: Mapping[str, Assignment]) -> UnitCounts:
         """Return how many of a unit fit where, beside what new assignments have *taken*."""
         state = self.state
-        tree = tree_of(state, unit)
-        wanted = make_plan(
-            unit,
-            implied=requests_nothing(unit)
-            or not (unit.leader or requests_topology(unit.workers.request)),
-            levels=tree.shape.levels,
-            settings=state.settings,
-            inside=max(0, len(self.within) - 1),
-        )
+        tree, wanted = plan_of(state, unit, max(0, len(self.within) - 1))
         held: Mapping[int, int] = {}
         if wanted.most is not None or wanted.apart >= 0:
             held = tree.by_leaf(self.placed + count_by_node(taken.values(), state.view))
@@ -370,13 +362,16 @@ def tree_of(state: ClusterState, unit: Unit) -> Tree:
     return state.tree(topology.name, max(below.index(each) + 1 for each in named))
 
 
-def plan_of(state: ClusterState, unit: Unit) -> tuple[Tree, PlacementPlan]:
-    """Return the tree on which *unit* is placed, and what it asks for there; raises Unplaceable."""
+def plan_of(state: ClusterState, unit: Unit, inside: int = 0) -> tuple[Tree, PlacementPlan]:
+    """Return the tree on which *unit* is placed, and what it asks for there; raises Unplaceable.
+
+    All pods go into one domain of the level *inside*.
+    """
     tree = tree_of(state, unit)
     anywhere = is_spread(unit.workers) and not requests_topology(unit.workers.request)
     implied = requests_nothing(unit) or anywhere
     levels, settings = tree.shape.levels, state.settings
-    return tree, make_plan(unit, implied=implied, levels=levels, settings=settings)
+    return tree, make_plan(unit, implied=implied, levels=levels, settings=settings, inside=inside)
 
 
 def describe_missing_level(state: ClusterState, level: str, topology: Topology) -> str:

@@ -57,21 +57,25 @@ def replace_spread(  # noqa: PLR0913 - what is replaced, and in what
     failed = frozenset(status.unhealthy_nodes)
     given = {each.pod_set: each for each in status.assignments}
     request = unit.workers.request or PlacementRequest()
-    for pod_set in reversed(unit.pod_sets):  # the leader first, as one host must hold it
-        if pod_set.name not in given:
-            continue
-        domains = given[pod_set.name].domains
-        kept = [each for each in domains if each.values[0] not in failed]
+    members = [each for each in unit.pod_sets if each.name in given]
+    stay = {
+        each.name: [one for one in given[each.name].domains if one.values[0] not in failed]
+        for each in members
+    }
+    rest = [find_kept_leaf(tree, [HOSTNAME], one.values) for own in stay.values() for one in own]
+    for pod_set in reversed(members):  # the leader first, as one host must hold it
+        domains, kept = given[pod_set.name].domains, stay[pod_set.name]
         missing = sum(each.count for each in domains) - sum(each.count for each in kept)
         missing += more.get(pod_set.name, 0)
-        leaves = [find_kept_leaf(tree, [HOSTNAME], each.values) for each in kept]
         within = view.nodes.keys() - failed
-        if request.required in tree.shape.levels and leaves:
+        if request.required in tree.shape.levels and rest:
             level = tree.shape.levels.index(request.required)
-            within &= _around(tree, leaves[:1], level)
+            within &= _around(tree, rest[:1], level)
         own = count_by_node([Assignment(pod_set.name, [HOSTNAME], kept)], view)
         asked = replace(pod_set, count=missing, request=request)
         added = spread(asked, own, within)
+        found = (tree.shape.find([HOSTNAME], one.values) for one in added.domains)
+        rest += [leaf for leaf in found if leaf is not None]
         pods = own + count_by_node([added], view)
         new[pod_set.name] = added
         whole[pod_set.name] = make_host_assignment(pod_set.name, pods, view.nodes)

@@ -103,6 +103,35 @@ def test_a_leader_that_is_lost_with_workers_takes_none_of_their_places() -> None
     assert answer["leader"] != answer["workers"]
 
 
+def test_a_lost_leader_stays_in_the_domain_of_its_spread_workers() -> None:
+    asked = {"required": RACK, "leaderGroup": "g", "spreadOver": [HOSTNAME]}
+    sets = pod_set(3, asked, name="workers"), pod_set(1, asked, name="leader", cpu=4)
+    there = {"workers": ("bx2", "by1", "by2"), "leader": ("bx1",)}
+    assignments = [
+        {
+            "podSet": name,
+            "levels": [HOSTNAME],
+            "domains": [{"values": [host], "count": 1} for host in hosts],
+        }
+        for name, hosts in there.items()
+    ]
+    status = {"assignments": assignments, "unhealthyNodes": ["bx1"]}
+    refused = place(*sets, status=status)
+    assert refused["message"] == "spreading allows to fit only 0 out of 1 pod(s)"
+    small = sets[0], pod_set(1, asked, name="leader")
+    (host,) = placed(place(*small, status=status))["leader"]
+    assert host[0] == "b"
+
+
+def test_a_leader_and_workers_without_a_level_are_spread_in_the_domain_of_their_group() -> None:
+    asked = {"leaderGroup": "g", "spreadOver": [HOSTNAME]}
+    sets = pod_set(8, asked, name="workers"), pod_set(1, asked, name="leader")
+    given = group(*sets)
+    given["spec"]["together"] = {"required": RACK}
+    answer = placed(offline.place({"nodes": NODES}, given, USING))
+    assert {host[0] for host in [*answer["workers"], *answer["leader"]]} == {"a"}
+
+
 def test_unconstrained_pods_are_spread_everywhere() -> None:
     asked = {"unconstrained": True, "spreadOver": [HOSTNAME]}
     assert set(placed(place(pod_set(8, asked)))["main"].values()) == {1}
