@@ -6,23 +6,21 @@
 | slices alone | the topmost | unconstrained |
 | `unconstrained`, nothing | the last | unconstrained; nothing: all pod sets of the group are |
 
-`Unplaceable` is what depends on the cluster, DocumentError what is wrong with the request alone.
+`Unplaceable` is what depends on the cluster; `rules` has what is wrong with the request alone.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from functools import cached_property
 
 from msgspec import Struct, field
 from msgspec.structs import replace
 
-from nri_policy.cluster.objects.assignment import MAX_COUNT
-from nri_policy.cluster.objects.document import DocumentError, join
+from nri_policy.cluster.objects.document import join
 from nri_policy.cluster.objects.node import HOSTNAME
 from nri_policy.cluster.objects.settings import ClusterSettings
 from nri_policy.cluster.requests.annotations import (
-    MAX_LAYERS,
     is_together,
     read_exclusive_level,
     read_together,
@@ -36,9 +34,13 @@ from nri_policy.cluster.requests.group import (
     Slice,
     Together,
 )
-from nri_policy.cluster.requests.spread_preferences import read_preferences
-from nri_policy.cluster.requests.topology_spreading import check_topology_spreading
-from nri_policy.foundation.wording import quoted
+from nri_policy.cluster.requests.rules import (
+    check_leader_group,
+    check_request,
+    check_together,
+    check_whole_slices,
+    require_one_together,
+)
 
 _COARSE = ("topology.kubernetes.io/region", "topology.kubernetes.io/zone")
 NO_LEVEL = "topology level not specified"
@@ -170,7 +172,7 @@ def resolve_requests(group: PlacementGroup) -> list[PodSet]:
         if pod_set.request is not None:
             check_request(pod_set.request, join(path, "request"))
             if pod_set.request.leader_group is None:
-                check_count(pod_set, path)
+                check_whole_slices(pod_set, path)
         found.append(pod_set)
     return found
 
@@ -201,13 +203,14 @@ def _find_units(group: PlacementGroup) -> Sequence[Unit]:
         if key.startswith("set "):
             out.append(Unit(workers=members[0]))
             continue
-        _check_leader_group(key.removeprefix("group "), members)
+        check_leader_group(key.removeprefix("group "), members)
         first, second = members
         if not first.count or not second.count:  # no leader, or no workers
             out += [Unit(workers=first), Unit(workers=second)]
             continue
         leader, workers = (second, first) if second.count <= first.count else (first, second)
-        check_count(workers, f"spec.podSets[{names.index(workers.name)}]")  # slices are of workers
+        at = names.index(workers.name)  # slices are of workers
+        check_whole_slices(workers, f"spec.podSets[{at}]")
         out.append(Unit(workers=workers, leader=leader))
     return out
 
@@ -243,94 +246,6 @@ def exclusive_of(pod_sets: Iterable[PodSet]) -> str | None:
         if request is None and (level := read_exclusive_level(each.template.annotations)):
             return level
     return None
-
-
-def require_one_together(found: Mapping[str, Together]) -> Together:
-    """Return the only one that is *found* at some places; raises DocumentError for two."""
-    place, first = next(iter(found.items()))
-    for path, each in found.items():
-        if each != first:
-            text = f"{each} for pod sets together, but {first} at {place}"
-            raise DocumentError(path, text)
-    return first
-
-
-def check_together(together: Together, path: str) -> None:
-    """Raise DocumentError unless exactly one level is named."""
-    if (together.required is None) == (together.preferred is None):
-        raise DocumentError(path, "name one level, as required or as preferred")
-    if not together.level:
-        raise DocumentError(path, "it is the name of a level")
-
-
-def check_request(request: PlacementRequest, path: str) -> None:
-    """Raise DocumentError for a request that contradicts itself."""
-    named = {"required": request.required, "preferred": request.preferred}
-    if sum(level is not None for level in named.values()) + request.unconstrained > 1:
-        given = [f"{name} {quoted(level)}" for name, level in named.items() if level is not None]
-        given += ["unconstrained"] * request.unconstrained
-        raise DocumentError(path, f"{' and '.join(given)} exclude each other")
-    for name, level in named.items():
-        if level == "":
-            raise DocumentError(join(path, name), "it is the name of a level")
-    if request.exclusive == "":
-        raise DocumentError(join(path, "exclusive"), "it is the name of a level")
-    _check_slices(request.slices, join(path, "slices"))
-    most = request.max_per_host
-    if most is not None and not 1 <= most <= MAX_COUNT:
-        raise DocumentError(
-            join(path, "maxPerHost"), f"{quoted(most)} is not from 1 to {MAX_COUNT}"
-        )
-    _check_own(request, path)
-    if request.topology_spreading is not None:
-        check_topology_spreading(request.topology_spreading, join(path, "topologySpreading"))
-    read_preferences(request.spread_over, join(path, "spreadOver"))
-    if request.slices and request.spread_over:
-        raise DocumentError(join(path, "spreadOver"), "pods of slices cannot be spread")
-    if request.leader_group is not None and request.leader_group.isdecimal():
-        raise DocumentError(
-            join(path, "leaderGroup"), f"{quoted(request.leader_group)} must not be a number"
-        )
-
-
-def _check_own(request: PlacementRequest, path: str) -> None:
-    """Raise DocumentError for what pods cannot demand of each other."""
-    for label, skew in request.max_skew.items():
-        if not 1 <= skew <= MAX_COUNT:
-            raise DocumentError(join(path, "maxSkew"), f"{label}: {skew} is not from 1")
-    if not all(request.apart_over) or not all(request.max_skew):
-        raise DocumentError(path, "apartOver and maxSkew have the names of labels")
-    if HOSTNAME in request.apart_over:
-        raise DocumentError(join(path, "apartOver"), f"for {HOSTNAME} there is maxPerHost: 1")
-
-
-def _check_slices(slices: Sequence[Slice], path: str) -> None:
-    if len(slices) > MAX_LAYERS:
-        raise DocumentError(
-            path, f"{len(slices)} layers of slices; at most {MAX_LAYERS} are supported"
-        )
-    for number, each in enumerate(slices):
-        place, before = join(path, number), slices[:number]
-        if not 1 <= each.size <= MAX_COUNT:
-            raise DocumentError(
-                join(place, "size"), f"{quoted(each.size)} is not from 1 to {MAX_COUNT}"
-            )
-        if before and before[-1].size % each.size:
-            raise DocumentError(
-                join(place, "size"), f"{each.size} does not divide {before[-1].size}"
-            )
-        if any(each.level == other.level for other in before):
-            raise DocumentError(join(place, "level"), f"{quoted(each.level)} is given twice")
-
-
-def check_count(pod_set: PodSet, path: str) -> None:
-    """Raise DocumentError for pods that are no whole number of slices."""
-    slices = pod_set.request.slices if pod_set.request else []
-    if slices and pod_set.count % slices[0].size:
-        raise DocumentError(
-            join(path, "count"),
-            f"{pod_set.count} pods are no whole number of slices of {slices[0].size}",
-        )
 
 
 def make_plan(
@@ -438,31 +353,6 @@ def _index(name: str, levels: Sequence[str], what: str) -> int:
     if name in levels:
         return levels.index(name)
     raise Unplaceable(f"no requested {what}: {name}")
-
-
-def _check_leader_group(name: str, members: Sequence[PodSet]) -> None:
-    path = "spec.podSets"
-    if len(members) != 2:
-        raise DocumentError(
-            path, f"leader group {quoted(name)} has {len(members)} pod sets; it takes exactly two"
-        )
-    if all(each.count != 1 for each in members):
-        counts = " and ".join(str(each.count) for each in members)
-        raise DocumentError(
-            path, f"leader group {quoted(name)} has pod sets of {counts} pods; one of them has one"
-        )
-    first, second = (each.request or PlacementRequest() for each in members)
-    for kind in ("required", "preferred"):
-        one, other = getattr(first, kind), getattr(second, kind)
-        if one and other and one != other:
-            raise DocumentError(
-                path,
-                f"leader group {quoted(name)} asks for {kind} {quoted(one)} and {quoted(other)}",
-            )
-    if first.topology_spreading != second.topology_spreading:
-        raise DocumentError(
-            path, f"leader group {quoted(name)} has two pod sets of different topologySpreading"
-        )
 
 
 def requests_nothing(unit: Unit) -> bool:
