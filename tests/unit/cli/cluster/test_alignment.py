@@ -316,11 +316,6 @@ def test_equal_nodes_differ_by_what_is_promised_there() -> None:
     assert not engine.place(mine).assignments
 
 
-def test_bound_pods_that_are_not_reported_take_zones(tmp_path: Path) -> None:
-    items = [*cluster(1, 8)["items"], asked("bound", 5, at="n")]
-    assert not fits(tmp_path, asked_group(1, 5), items)
-
-
 def test_only_new_places_of_a_group_are_checked_as_zones_are_now(tmp_path: Path) -> None:
     """A second node takes what a failed one had: its zones are as full as they are."""
     other = zones("m", 1, 1)
