@@ -13,7 +13,7 @@ the freest hosts, as few as hold them, where its request lets them go.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from itertools import groupby
 from operator import itemgetter
 from types import MappingProxyType
@@ -25,14 +25,12 @@ from msgspec.structs import replace
 from nri_policy.cluster.engine.bisection import smallest_fitting_up_to
 from nri_policy.cluster.engine.engine import Engine
 from nri_policy.cluster.engine.search.replacement import host_of_place
-from nri_policy.cluster.engine.state.cluster_state import ClusterState
 from nri_policy.cluster.engine.state.shape import Path
 from nri_policy.cluster.engine.state.usage import find_named_nodes
 from nri_policy.cluster.engine.unit_capacity import UnitCapacity
 from nri_policy.cluster.objects.document import DocumentError, format_amount
 from nri_policy.cluster.objects.metadata import Key
-from nri_policy.cluster.objects.node import HOSTNAME, ClusterNode
-from nri_policy.cluster.objects.settings import ZONE_LEVEL
+from nri_policy.cluster.objects.node import ClusterNode
 from nri_policy.cluster.requests.group import (
     GroupStatus,
     PlacementGroup,
@@ -297,55 +295,6 @@ class Reservations:
         return find_assigned_nodes(status, self._engine.state.view) or None
 
 
-class Occupants:
-    """Pods that ran on hosts when these were set aside, and still run.
-
-    Later arrivals do not count, so the list gets shorter.
-    """
-
-    def __init__(self, state: ClusterState, hosts: Collection[str]) -> None:
-        self._state = state
-        self._there = frozenset(hosts)
-        self._hosts = [state.nodes[name] for name in hosts if name in state.nodes]
-        self._pods = {key for key, (node, *_) in state.pods().items() if node in self._there}
-        self._groups = self._count(state.groups)
-        self._release = state.releases  # what ended until then has been noted
-
-    def note_ends(self) -> bool:
-        """Return whether something has ended since this was asked last."""
-        released = self._state.released_since(self._release)
-        self._release = self._state.releases
-        if released is not None and self._there.isdisjoint(released):
-            return False
-        pods = {key for key in self._pods if self._state.is_bound(key)}
-        groups = self._count(self._groups)
-        kept = {key: min(number, groups.get(key, 0)) for key, number in self._groups.items()}
-        ended = pods != self._pods or kept != self._groups
-        self._pods, self._groups = pods, {key: each for key, each in kept.items() if each}
-        return ended
-
-    def _count(self, keys: Iterable[Key]) -> dict[Key, int]:
-        """Return how many places each group has on these hosts."""
-        paths: dict[tuple[str, ...], tuple[set[tuple[str | None, ...]], int]] = {}
-        found: dict[Key, int] = {}
-        for key in keys:
-            group = self._state.groups.get(key)
-            for each in () if group is None else group.status.assignments:
-                levels = tuple(each.levels)
-                if levels not in paths:
-                    paths[levels] = self._paths(levels)
-                there, depth = paths[levels]
-                for one in each.domains:
-                    if tuple(one.values[:depth]) in there:
-                        found[key] = found.get(key, 0) + one.count
-        return found
-
-    def _paths(self, levels: Sequence[str]) -> tuple[set[tuple[str | None, ...]], int]:
-        """Return the hosts' values of *levels* down to hosts, and the number of these levels."""
-        named = [each for each in levels if not each.startswith(ZONE_LEVEL)]
-        return {tuple(_value(node, each) for each in named) for node in self._hosts}, len(named)
-
-
 def lacking_pods(group: PlacementGroup, more: Mapping[str, int]) -> PlacementGroup:
     """Return the pods that a group with places lacks, as a group that may go anywhere."""
     failed = {*group.status.unhealthy_nodes}
@@ -370,10 +319,6 @@ def _in_one_domain(group: PlacementGroup, unit: Unit) -> Unit:
         return unit
     asked = replace(request, required=level, preferred=None, unconstrained=False)
     return replace(unit, workers=replace(unit.workers, request=asked))
-
-
-def _value(node: ClusterNode, level: str) -> str | None:
-    return node.host if level == HOSTNAME else node.labels.get(level)
 
 
 def _fewest(names: Sequence[str], holds: Callable[[Sequence[str]], bool]) -> Sequence[str] | None:

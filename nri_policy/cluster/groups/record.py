@@ -13,7 +13,7 @@ from types import MappingProxyType
 from msgspec import Struct
 from msgspec.structs import replace
 
-from nri_policy.cluster.engine.reservation import Occupants
+from nri_policy.cluster.engine.occupants import Occupants
 from nri_policy.cluster.groups.assembly import Member
 from nri_policy.cluster.groups.writes import (
     CreateGroup,

@@ -15,12 +15,8 @@ import msgspec
 from msgspec.structs import replace
 
 from nri_policy.cluster.engine.engine import Engine
-from nri_policy.cluster.engine.reservation import (
-    Occupants,
-    Reservations,
-    describe_hosts,
-    lacking_pods,
-)
+from nri_policy.cluster.engine.occupants import Occupants
+from nri_policy.cluster.engine.reservation import Reservations, describe_hosts, lacking_pods
 from nri_policy.cluster.engine.unit_capacity import count_fitting, pods_of
 from nri_policy.cluster.groups.known_refusals import KnownRefusals
 from nri_policy.cluster.groups.queue import MAX_PAUSE, Queue

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from nri_policy.cluster.engine.reservation import Occupants
+from nri_policy.cluster.engine.occupants import Occupants
 from nri_policy.cluster.objects.pod import read_pod
 from tests.unit.cluster.engine.test_preemption import engine, filler
 from tests.unit.cluster.written import pod
