@@ -30,7 +30,8 @@ from msgspec.structs import replace
 
 from nri_policy.cluster.engine.engine import Engine
 from nri_policy.cluster.groups.ungating import find_pods_without_place
-from nri_policy.cluster.numa import fit as numa_fit
+from nri_policy.cluster.numa.fit import reason_of
+from nri_policy.cluster.numa.promises import LiveZones
 from nri_policy.cluster.numa.report import live_zones
 from nri_policy.cluster.numa.zone_limits import ZoneLimits
 from nri_policy.cluster.objects.document import DocumentError
@@ -41,7 +42,9 @@ from nri_policy.cluster.requests.group import named_group, places_by_pod_set, re
 from nri_policy.cluster.snapshot import ClusterSnapshot, read_snapshot
 from nri_policy.cluster.view import Cluster
 from nri_policy.cluster.workloads.kueue import assigned_group, group_of
+from nri_policy.foundation.clock import Clock
 from nri_policy.foundation.wording import quoted
+from nri_policy.native._numa_fit import FITS
 
 Object = dict[str, Any]
 
@@ -69,7 +72,18 @@ def place(cluster: Object, group: Object, settings: Object | None = None) -> Obj
 def fit(cluster: Object, pod: Object, settings: Object | None = None) -> dict[str, Object]:
     """Return, by node name, `fits`, `reason` (empty where it fits) and `score` (0 to 100)."""
     with _text_errors():
-        return numa_fit.fit(read_snapshot(cluster), read_pod(pod, ""), read_settings(settings))
+        view = cluster_of(read_snapshot(cluster)).view
+        asked, extender = read_pod(pod, ""), read_settings(settings).extender
+        fits = LiveZones(extender, view, Clock(now=lambda: 0.0)).fits  # nothing is promised
+        answer = fits.ask(fits.request(asked))
+    return {
+        name: {
+            "fits": answer.verdicts[slot] == FITS,
+            "reason": reason_of(answer.verdicts[slot]),
+            "score": answer.scores[slot],
+        }
+        for name, slot in fits.slots.items()
+    }
 
 
 def spread(cluster: Object, group: Object, settings: Object | None = None) -> dict[str, int]:

@@ -8,11 +8,9 @@ from __future__ import annotations
 
 from array import array
 from collections import OrderedDict
-from typing import Any
 
 from nri_policy.cluster.objects.pod import Pod, PodSpec
-from nri_policy.cluster.objects.settings import ClusterSettings, Extender
-from nri_policy.cluster.snapshot import ClusterSnapshot
+from nri_policy.cluster.objects.settings import Extender
 from nri_policy.cluster.zones.numa_node import NumaNodes
 from nri_policy.cluster.zones.numa_request import NumaRequest, make_numa_request
 from nri_policy.native._numa_fit import (
@@ -156,27 +154,6 @@ class NumaFit:
 def reason_of(verdict: int) -> str:
     """Return the text of a verdict, empty where the pod fits."""
     return REASONS[verdict & ~UNRESOLVABLE]
-
-
-def fit(
-    snapshot: ClusterSnapshot, pod: Pod, settings: ClusterSettings
-) -> dict[str, dict[str, Any]]:
-    """Return for each node whether the pod fits, the reason if not, and the score from 0 to 100."""
-    fits = NumaFit(settings.extender)
-    zones = {each.node: each for each in snapshot.zones}
-    for node in snapshot.nodes:
-        stale = node.name in snapshot.stale
-        found, _ = fits.reader.read(node.allocatable, zones.get(node.name), stale=stale)
-        fits.put(node.name, found)
-    answer = fits.ask(fits.request(pod))
-    return {
-        name: {
-            "fits": answer.verdicts[slot] == FITS,
-            "reason": reason_of(answer.verdicts[slot]),
-            "score": answer.scores[slot],
-        }
-        for name, slot in fits.slots.items()
-    }
 
 
 def find_common_zone(zones: tuple[int, ...] | None) -> int | None:
