@@ -17,11 +17,7 @@ from nri_policy.cluster.view import ClusterView
 
 
 def find_taken_domains(
-    own: PlacementGroup,
-    level: int,
-    tree: Tree,
-    groups: Iterable[PlacementGroup],
-    view: ClusterView,
+    own: PlacementGroup, level: int, tree: Tree, groups: Iterable[PlacementGroup], view: ClusterView
 ) -> dict[Path, str]:
     """Return the domains that *own* must not use, of *level* or coarser, and which group is there.
 

@@ -111,12 +111,7 @@ def make_demand(
 
 
 def search(  # noqa: PLR0913, PLR0917 - what is searched for, and where
-    tree: Tree,
-    counts: Counts,
-    kind: Filter,
-    wanted: PlacementPlan,
-    unit: Unit,
-    within: int = -1,
+    tree: Tree, counts: Counts, kind: Filter, wanted: PlacementPlan, unit: Unit, within: int = -1
 ) -> tuple[Places, int]:
     """Return leaves and pods, and the leader's leaf; raises Unplaceable with the reason.
 

@@ -121,10 +121,7 @@ class Tree:
             self.use(name, each, 1)
 
     def _keep_first(
-        self,
-        paths: list[Path],
-        first: list[ClusterNode],
-        others: Mapping[int, list[ClusterNode]],
+        self, paths: list[Path], first: list[ClusterNode], others: Mapping[int, list[ClusterNode]]
     ) -> tuple[list[Path], list[ClusterNode]]:
         """Leave out nodes with the hostname of another: the first by path, then by name, stays."""
         hosts = [path[-1] for path in paths]

@@ -34,10 +34,7 @@ def usage_of(assignment: Assignment, kind: Amounts) -> Usage:
 
 
 def in_use(
-    group: PlacementGroup,
-    members: Iterable[Pod],
-    kinds: Mapping[str, Amounts],
-    view: ClusterView,
+    group: PlacementGroup, members: Iterable[Pod], kinds: Mapping[str, Amounts], view: ClusterView
 ) -> list[Usage]:
     """Return what a group's assignments use, less what the finished ones of *members* gave back.
 
