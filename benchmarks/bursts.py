@@ -19,11 +19,12 @@ from collections.abc import Callable
 from typing import Any
 
 from nri_policy.cluster.numa.extender import Verbs
-from nri_policy.cluster.numa.promises import ZONE_ANNOTATION, LiveZones, NoRoomError
+from nri_policy.cluster.numa.promises import LiveZones, NoRoomError
 from nri_policy.cluster.numa.service_spread import ServiceSpread
 from nri_policy.cluster.objects.node import read_node
 from nri_policy.cluster.objects.pod import read_pod
 from nri_policy.cluster.objects.settings import Extender
+from nri_policy.cluster.requests.annotations import ZONE_ANNOTATION
 from nri_policy.cluster.view import Cluster
 from nri_policy.cluster.zones.zone import read_zones
 from nri_policy.foundation.clock import Clock

@@ -18,14 +18,12 @@ from msgspec import Raw, Struct, field
 
 from nri_policy.cluster.objects import budget, priority, settings
 from nri_policy.cluster.objects.device_claims import PLURALS
-from nri_policy.cluster.objects.document import DocumentError
+from nri_policy.cluster.objects.document import DocumentError, Object
 from nri_policy.cluster.requests import group
 from nri_policy.cluster.workloads import kueue
 from nri_policy.foundation import yamltext
 from nri_policy.foundation.mismatch import JSON_ERRORS, json_problem
 from nri_policy.foundation.wording import quoted
-
-Object = dict[str, Any]
 
 _PLACES = {  # kind -> where it belongs in a cluster
     "Node": "nodes",

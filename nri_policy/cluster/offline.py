@@ -23,7 +23,6 @@ from collections import Counter
 from collections.abc import Iterator
 from contextlib import contextmanager
 from functools import cache, partial
-from typing import Any
 
 import msgspec
 from msgspec.structs import replace
@@ -34,7 +33,7 @@ from nri_policy.cluster.numa.fit import reason_of
 from nri_policy.cluster.numa.promises import LiveZones
 from nri_policy.cluster.numa.report import live_zones
 from nri_policy.cluster.numa.zone_limits import ZoneLimits
-from nri_policy.cluster.objects.document import DocumentError
+from nri_policy.cluster.objects.document import DocumentError, Object
 from nri_policy.cluster.objects.metadata import Key
 from nri_policy.cluster.objects.pod import Pod, read_pod
 from nri_policy.cluster.objects.settings import ClusterSettings, read_settings, with_topologies
@@ -45,8 +44,6 @@ from nri_policy.cluster.workloads.kueue import assigned_group, group_of
 from nri_policy.foundation.clock import Clock
 from nri_policy.foundation.wording import quoted
 from nri_policy.native._numa_fit import FITS
-
-Object = dict[str, Any]
 
 
 def place(cluster: Object, group: Object, settings: Object | None = None) -> Object:

@@ -15,7 +15,7 @@ from typing import Any, Literal, get_args
 
 from msgspec.structs import replace
 
-from nri_policy.cluster.numa.promises import ZONE_ANNOTATION
+from nri_policy.cluster.requests.annotations import ZONE_ANNOTATION
 from nri_policy.cluster.service.kinds import ZONES
 from nri_policy.kube.client import PODS, Client, Page, decode
 from nri_policy.kube.connection import access

@@ -12,7 +12,7 @@ from typing import Any
 from msgspec import Struct
 from msgspec.structs import replace
 
-from nri_policy.cluster.numa.promises import ZONE_ANNOTATION
+from nri_policy.cluster.requests.annotations import ZONE_ANNOTATION
 from nri_policy.engine.choice.shortage import PlacementError
 from nri_policy.engine.engine import Engine
 from nri_policy.engine.event import Created, Stopped

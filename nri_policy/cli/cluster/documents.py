@@ -8,7 +8,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from mmap import ACCESS_READ, mmap
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import BinaryIO
 
 import click
 
@@ -17,7 +17,7 @@ from nri_policy.cli.options import name_of
 from nri_policy.cluster.cluster_files import read_documents
 from nri_policy.cluster.engine.engine import Engine
 from nri_policy.cluster.objects.device_claims import DeviceClaims
-from nri_policy.cluster.objects.document import DocumentError
+from nri_policy.cluster.objects.document import DocumentError, Object
 from nri_policy.cluster.objects.priority import PriorityClasses
 from nri_policy.cluster.planning.preview import find_group, pick_group
 from nri_policy.cluster.requests.group import PlacementGroup
@@ -32,8 +32,6 @@ from nri_policy.cluster.workloads.workload import (
 
 MAX_SIZE = 2 << 30  # bytes of a file; 200,000 pods as kubectl prints them take half of it
 _CHUNK = 1 << 20
-
-Object = dict[str, Any]
 
 FILE = click.Path(exists=True, dir_okay=False, allow_dash=True, path_type=Path)
 

@@ -39,8 +39,6 @@ _DEFAULTS = (
     " service's file, if it has one: --settings FILE (place, explain, plan also have --service)"
 )
 
-Object = dict[str, Any]
-
 _Command = Callable[..., Any]
 
 

@@ -17,12 +17,16 @@ from nri_policy.cluster.objects.document import DocumentError
 from nri_policy.cluster.objects.metadata import Key
 from nri_policy.cluster.objects.pod import Pod, PodSpec, template_of
 from nri_policy.cluster.requests.annotations import is_together, read_together, request_of
-from nri_policy.cluster.requests.group import PlacementGroup, PlacementRequest, PodSet, Together
+from nri_policy.cluster.requests.group import (
+    MAIN,
+    PlacementGroup,
+    PlacementRequest,
+    PodSet,
+    Together,
+)
 from nri_policy.cluster.requests.rules import require_one_together
 from nri_policy.cluster.workloads.membership import Membership
 from nri_policy.foundation.wording import counted, quoted
-
-MAIN = "main"  # the pod set of pods that name none
 
 
 class Member(Struct, gc=False):

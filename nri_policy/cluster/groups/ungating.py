@@ -20,7 +20,7 @@ from nri_policy.cluster.objects.assignment import Assignment
 from nri_policy.cluster.objects.node import HOSTNAME, ClusterNode
 from nri_policy.cluster.objects.pod import Pod
 from nri_policy.cluster.objects.settings import ZONE_LEVEL
-from nri_policy.cluster.requests.annotations import ZONE
+from nri_policy.cluster.requests.annotations import ZONE_ANNOTATION
 
 Place = tuple[str, ...]  # values of an assignment's levels
 
@@ -38,7 +38,7 @@ class Ungating(Struct, frozen=True):
         return replace(
             pod,
             spec=replace(pod.spec, node_selector={**pod.spec.node_selector, **self.selector}),
-            annotations={**pod.annotations, **({ZONE: self.zone} if self.zone else {})},
+            annotations={**pod.annotations, **({ZONE_ANNOTATION: self.zone} if self.zone else {})},
             gates=tuple(each for each in pod.gates if each != gate),
         )
 
@@ -150,7 +150,7 @@ def _mark_of(assignment: Assignment, pod: Pod, nodes: Mapping[str, ClusterNode])
     node = nodes.get(pod.node)
     labels = {**pod.spec.node_selector, **(node.labels if node is not None else {})}
     levels = [each for each in assignment.levels if not each.startswith(ZONE_LEVEL)]
-    zone = pod.annotations.get(ZONE, "") if len(levels) < len(assignment.levels) else ""
+    zone = pod.annotations.get(ZONE_ANNOTATION, "") if len(levels) < len(assignment.levels) else ""
     return (*(labels.get(level, "") for level in levels), zone)
 
 

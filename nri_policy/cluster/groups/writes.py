@@ -6,15 +6,14 @@ change, and repeating it is safe.
 
 from __future__ import annotations
 
-from typing import Any
-
 import msgspec
 from msgspec import Struct
 
 from nri_policy.cluster.groups.ungating import Ungating
-from nri_policy.cluster.objects.document import CPU, Amounts
+from nri_policy.cluster.objects.document import CPU, Amounts, Object
 from nri_policy.cluster.objects.metadata import Key, OwnerReference
 from nri_policy.cluster.objects.pod import Container, Pod, PodSpec
+from nri_policy.cluster.requests.annotations import ZONE_ANNOTATION
 from nri_policy.cluster.requests.group import (
     API_VERSION,
     GROUP_LABEL,
@@ -26,8 +25,6 @@ from nri_policy.cluster.requests.group import (
 )
 
 NODE_FAILED = "NodeFailed"  # reason of what happens to a group's pods
-
-Object = dict[str, Any]
 
 
 class CreateGroup(Struct, frozen=True):
@@ -100,7 +97,7 @@ class OpenGate(Struct, frozen=True):
         pod, opening = self.opening.pod, self.opening
         annotations = {GROUP_LABEL: self.group}
         if opening.zone:
-            annotations["placement.nri/zone"] = opening.zone
+            annotations[ZONE_ANNOTATION] = opening.zone
         gates = [{"name": each} for each in pod.gates if each != self.gate]
         return {
             "metadata": _as_seen(pod) | {"annotations": annotations},

@@ -27,8 +27,9 @@ from msgspec import Struct
 
 from nri_policy.cluster.numa.promises import LiveZones
 from nri_policy.cluster.numa.workload_places import WorkloadPlaces
+from nri_policy.cluster.objects.document import Object
 from nri_policy.cluster.objects.metadata import Key
-from nri_policy.cluster.workloads.kueue import AdmissionCheck, KueueWorkload, Object, ResourceFlavor
+from nri_policy.cluster.workloads.kueue import AdmissionCheck, KueueWorkload, ResourceFlavor
 from nri_policy.foundation.clock import SYSTEM_CLOCK, Clock
 from nri_policy.foundation.units import format_time
 

@@ -16,12 +16,13 @@ from nri_policy.cluster.numa.fit import reason_of
 from nri_policy.cluster.numa.node_pods import NodePods
 from nri_policy.cluster.numa.node_preemption import Preemption
 from nri_policy.cluster.numa.promised_room import REASON, PromisedRoom
-from nri_policy.cluster.numa.promises import ZONE_ANNOTATION, LiveZones
+from nri_policy.cluster.numa.promises import LiveZones
 from nri_policy.cluster.numa.report import rows_of
 from nri_policy.cluster.numa.service_spread import ServiceSpread
-from nri_policy.cluster.objects.document import DocumentError
+from nri_policy.cluster.objects.document import DocumentError, Object
 from nri_policy.cluster.objects.metadata import Namespaced
 from nri_policy.cluster.objects.pod import Pod, read_pod
+from nri_policy.cluster.requests.annotations import ZONE_ANNOTATION
 from nri_policy.cluster.zones.numa_request import BEST_EFFORT, BURSTABLE, NumaRequest
 from nri_policy.foundation.mismatch import json_problem
 from nri_policy.foundation.wording import quoted
@@ -33,8 +34,6 @@ SET_ASIDE = "set aside for placement groups"  # likewise
 MOST_SCORE = 10  # of an extender; kube-scheduler multiplies it by 10 and the extender's weight
 
 _CACHE_CAPABLE = "{}: there are none, but whole objects: set nodeCacheCapable: true"
-
-Object = dict[str, Any]
 
 
 class BadRequestError(ValueError):

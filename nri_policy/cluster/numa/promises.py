@@ -36,6 +36,7 @@ from nri_policy.cluster.objects.metadata import Key
 from nri_policy.cluster.objects.node import ClusterNode
 from nri_policy.cluster.objects.pod import Pod
 from nri_policy.cluster.objects.settings import Extender
+from nri_policy.cluster.requests.annotations import ZONE_ANNOTATION
 from nri_policy.cluster.view import ClusterView
 from nri_policy.cluster.zones.numa_node import zone_id, zone_name
 from nri_policy.cluster.zones.numa_request import GUARANTEED, NumaRequest, make_numa_request
@@ -52,7 +53,6 @@ from nri_policy.foundation.clock import Clock
 from nri_policy.native._numa_fit import CONTAINER, FITS, SIDECAR
 from nri_policy.native._numa_node import NumaNode
 
-ZONE_ANNOTATION = "placement.nri/zone"
 CHOSEN_SECONDS = 30.0
 REPORT_SECONDS = 60.0  # what exporters take at most from one report to the next
 MOST_SECONDS = 300.0

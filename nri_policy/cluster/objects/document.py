@@ -24,6 +24,7 @@ _OF_BYTES = ("memory", "ephemeral-storage", "storage")
 TRUE = ("1", "t", "T", "TRUE", "true", "True")  # Go's strconv.ParseBool
 FALSE = ("0", "f", "F", "FALSE", "false", "False")
 
+Object = dict[str, Any]  # an object of Kubernetes as plain values
 Wire = str | int | float  # a quantity as documents have it
 Amounts = dict[str, int]  # resource -> amount: CPU in milli, all else absolute
 Offered = tuple[tuple[str, Wire], ...]  # resources and amounts of a node, as its document has them

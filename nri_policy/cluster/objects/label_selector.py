@@ -10,13 +10,13 @@ from msgspec import Struct
 from nri_policy.cluster.objects.matching import LabelRequirement
 from nri_policy.foundation.wording import quoted
 
-_KEY = r"(?P<key>[A-Za-z0-9](?:[-A-Za-z0-9_./]*[A-Za-z0-9])?)"
+LABEL_KEY = r"(?P<key>[A-Za-z0-9](?:[-A-Za-z0-9_./]*[A-Za-z0-9])?)"
 _VALUE = r"(?:[A-Za-z0-9](?:[-A-Za-z0-9_.]*[A-Za-z0-9])?)?"
 _FORMS = [
-    re.compile(rf"{_KEY}\s*(?P<operator>==?|!=)\s*(?P<values>{_VALUE})"),
-    re.compile(rf"{_KEY}\s+(?P<operator>in|notin)\s*\((?P<values>[^()]*)\)"),
-    re.compile(rf"{_KEY}\s*(?P<operator>[<>])\s*(?P<values>-?[0-9]{{1,18}})"),
-    re.compile(rf"(?P<operator>!?)\s*{_KEY}"),
+    re.compile(rf"{LABEL_KEY}\s*(?P<operator>==?|!=)\s*(?P<values>{_VALUE})"),
+    re.compile(rf"{LABEL_KEY}\s+(?P<operator>in|notin)\s*\((?P<values>[^()]*)\)"),
+    re.compile(rf"{LABEL_KEY}\s*(?P<operator>[<>])\s*(?P<values>-?[0-9]{{1,18}})"),
+    re.compile(rf"(?P<operator>!?)\s*{LABEL_KEY}"),
 ]
 _OPERATORS = {
     "=": "In",

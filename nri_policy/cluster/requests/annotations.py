@@ -17,7 +17,13 @@ from nri_policy.cluster.objects.assignment import MAX_COUNT
 from nri_policy.cluster.objects.document import FALSE, TRUE, DocumentError, join
 from nri_policy.cluster.objects.pod import Pod, Template
 from nri_policy.cluster.objects.scheduler_constraints import exclude_each_other
-from nri_policy.cluster.requests.group import Algorithm, PlacementRequest, Slice, Together
+from nri_policy.cluster.requests.group import (
+    GROUP_LABEL,
+    Algorithm,
+    PlacementRequest,
+    Slice,
+    Together,
+)
 from nri_policy.cluster.requests.spread_preferences import read_preferences
 from nri_policy.cluster.requests.topology_spreading import (
     TopologySpreading,
@@ -54,7 +60,6 @@ _OTHERS_OF_KUEUE = tuple(
 )
 
 OURS = "placement.nri/"
-GROUP = OURS + "group"
 GROUP_SIZE = OURS + "group-size"
 POD_SET = OURS + "pod-set"
 TOPOLOGY = OURS + "topology"
@@ -71,9 +76,10 @@ LWS_SUBGROUP_EXCLUSIVE = "leaderworkerset.sigs.k8s.io/subgroup-exclusive-topolog
 JOBSET_EXCLUSIVE = "alpha.jobset.sigs.k8s.io/exclusive-topology"
 _EXCLUSIVE = (EXCLUSIVE, LWS_EXCLUSIVE, LWS_SUBGROUP_EXCLUSIVE, JOBSET_EXCLUSIVE)
 MOVABLE = OURS + "movable"  # whether a plan may move the pod
-ZONE = OURS + "zone"  # the answer, not a part of a request
+ZONE_ANNOTATION = OURS + "zone"  # the answer, not a part of a request
 _ASKING = (TOPOLOGY, ALGORITHM, SPREAD_OVER, MAX_PER_HOST)
-_KNOWN = (GROUP, GROUP_SIZE, POD_SET, *_ASKING, EXCLUSIVE, *_TOGETHER, ZONE, MOVABLE, WHY)
+_GIVEN = (GROUP_LABEL, GROUP_SIZE, POD_SET, *_ASKING, EXCLUSIVE, *_TOGETHER, MOVABLE)
+_KNOWN = (*_GIVEN, ZONE_ANNOTATION, WHY)  # also what nri-policy writes
 
 MAX_LAYERS = 3
 _COMMA = re.compile(r",(?![^{]*\})")  # not one between weights

@@ -27,6 +27,7 @@ from nri_policy.foundation.wording import counted, quoted
 API_VERSION = "placement.nri/v1alpha1"
 KIND = "PlacementGroup"
 GROUP_LABEL = "placement.nri/group"
+MAIN = "main"  # the name of a pod set that is given none
 MADE = ("app.kubernetes.io/managed-by", "nri-policy")  # label of groups that the service made
 
 Algorithm = Literal["Compact", "Mixed", "BestFit", "LeastFree", "Balanced"]

@@ -8,11 +8,13 @@ from collections.abc import Mapping, Sequence
 from msgspec import Struct, field
 
 from nri_policy.cluster.objects.document import DocumentError, join
+from nri_policy.cluster.objects.label_selector import LABEL_KEY
 from nri_policy.foundation.wording import quoted
 from nri_policy.native._spreading import MAX_WEIGHT
 
-_KEY = r"(?P<key>[A-Za-z0-9](?:[-A-Za-z0-9_./]*[A-Za-z0-9])?)"
-_PREFERENCE = re.compile(rf"\s*(?P<pack>pack:)?\s*{_KEY}\s*(?:=\s*\{{(?P<weights>[^{{}}]*)\}}\s*)?")
+_PREFERENCE = re.compile(
+    rf"\s*(?P<pack>pack:)?\s*{LABEL_KEY}\s*(?:=\s*\{{(?P<weights>[^{{}}]*)\}}\s*)?"
+)
 _WEIGHT = re.compile(
     r"""\s*(?:"(?P<quoted>[^"]*)"|(?P<value>[-A-Za-z0-9_.]+))\s*:\s*(?P<n>\d+)\s*"""
 )

@@ -12,8 +12,8 @@ import logging
 from contextlib import suppress
 from datetime import UTC, datetime
 from http.client import CONFLICT, NOT_FOUND
-from typing import Any
 
+from nri_policy.cluster.objects.document import Object
 from nri_policy.cluster.objects.metadata import Namespaced
 from nri_policy.foundation.clock import SYSTEM_CLOCK, Clock
 from nri_policy.kube.client import LEASES, Client
@@ -24,8 +24,6 @@ log = logging.getLogger(__name__)
 LASTS = 8  # seconds from one renewal to when another replica takes it
 LEADS = 5.0  # seconds that a replica leads after it began to renew
 RETRY = 2.0
-
-Object = dict[str, Any]
 
 
 class LeaseName(Namespaced, frozen=True):

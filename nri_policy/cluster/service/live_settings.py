@@ -11,9 +11,8 @@ import logging
 from collections.abc import Callable, Collection
 from functools import partial
 from pathlib import Path
-from typing import Any
 
-from nri_policy.cluster.objects.document import DocumentError
+from nri_policy.cluster.objects.document import DocumentError, Object
 from nri_policy.cluster.objects.metadata import Key
 from nri_policy.cluster.objects.settings import (
     KIND,
@@ -36,8 +35,6 @@ from nri_policy.settings_sources.settings_file import WatchedFile
 log = logging.getLogger(__name__)
 
 _BACKOFF = partial(backoff, least=1.0, most=60.0)
-
-Object = dict[str, Any]
 
 
 class PlacementFile(WatchedFile):

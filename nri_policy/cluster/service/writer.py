@@ -15,7 +15,6 @@ from collections.abc import Callable, Sequence
 from contextlib import suppress
 from functools import partial
 from http.client import CONFLICT, INTERNAL_SERVER_ERROR, NOT_FOUND, TOO_MANY_REQUESTS
-from typing import Any
 
 from nri_policy.cluster.groups.controller import Controller
 from nri_policy.cluster.groups.writes import (
@@ -28,6 +27,7 @@ from nri_policy.cluster.groups.writes import (
     WriteSpec,
     WriteStatus,
 )
+from nri_policy.cluster.objects.document import Object
 from nri_policy.cluster.requests.group import API_VERSION, KIND
 from nri_policy.cluster.service.kinds import GROUPS
 from nri_policy.foundation.backoff import backoff
@@ -43,8 +43,6 @@ IDLE = 1.0  # seconds between looks without events: at the Lease, and at groups 
 _SOURCE = {"component": "nri-policy-cluster"}  # of Events; restriction.yaml checks it
 _NORMAL = ("Placed", "Replaced", "Healthy", "Incomplete")  # reasons of Events
 _BACKOFF = partial(backoff, least=0.5, most=30.0)
-
-Object = dict[str, Any]
 
 
 class Writer:

@@ -17,9 +17,16 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from itertools import product
 from math import prod
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
-from nri_policy.cluster.objects.document import CPU, PODS, Amounts, DocumentError, parse_amounts
+from nri_policy.cluster.objects.document import (
+    CPU,
+    PODS,
+    Amounts,
+    DocumentError,
+    Object,
+    parse_amounts,
+)
 from nri_policy.cluster.objects.node import HOSTNAME
 from nri_policy.cluster.objects.settings import KIND
 from nri_policy.cluster.zones.numa_request import MEMORY
@@ -39,8 +46,6 @@ _OF_MACHINES = {"package", "die", "l3", "l2", "core", "pu"}  # what `topology --
 _SHORT = 3  # letters that stand for the usual word that begins with them: mem
 _LEAST_MEMORY = 1 << 20  # less is a number without its unit
 _EXAMPLE = "zone:2 rack:4 host:16 cpu:64 memory:256Gi numa:2"
-
-Object = dict[str, Any]
 
 
 class Synthetic(NamedTuple):

@@ -24,12 +24,11 @@ from nri_policy.cluster.requests.annotations import (
     LWS_SUBGROUP_EXCLUSIVE,
     check_owner,
 )
-from nri_policy.cluster.requests.group import PlacementGroup, PlacementRequest, PodSet
+from nri_policy.cluster.requests.group import MAIN, PlacementGroup, PlacementRequest, PodSet
 from nri_policy.cluster.workloads.membership import LEADER, LEADER_EXCLUDED, WORKERS, find_sub_group
 from nri_policy.cluster.workloads.pod_sets import make_group, make_pod_set
 from nri_policy.manifests.workloads import TemplatedSpec, count_parallel
 
-MAIN = "main"  # the name of a single pod set
 _MOST_GROUPS = 1000  # of one object
 
 

@@ -7,7 +7,6 @@ evicted. Its pods name it by an annotation, and their pod set by a label.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from typing import Any
 
 from msgspec import Struct, field
 from msgspec.structs import replace
@@ -18,7 +17,7 @@ from nri_policy.cluster.objects.assignment import (
     check_count,
     from_host,
 )
-from nri_policy.cluster.objects.document import DocumentError, convert, each_at, join
+from nri_policy.cluster.objects.document import DocumentError, Object, convert, each_at, join
 from nri_policy.cluster.objects.matching import Toleration
 from nri_policy.cluster.objects.metadata import Key, Namespaced, ObjectIdentity, StatusCondition
 from nri_policy.cluster.objects.pod import Pod, Template, read_template
@@ -31,8 +30,6 @@ POD_SET = "kueue.x-k8s.io/podset"  # label of them
 GROUP_PREFIX = "kueue/"  # of the names of Workloads among groups: objects' names have no slash
 _MOST_DOMAINS = 1_000_000  # of a slice of an assignment: more than clusters have nodes
 NOBODY_PREEMPTS = 2**31 - 1  # priority of what only Kueue may preempt
-
-Object = dict[str, Any]
 
 
 class AdmittedPodSet(Struct, frozen=True):

@@ -39,7 +39,6 @@ from nri_policy.cluster.objects.metadata import (
 )
 from nri_policy.cluster.objects.pod import Pod
 from nri_policy.cluster.requests.annotations import (
-    GROUP,
     GROUP_SIZE,
     JOBSET_EXCLUSIVE,
     LWS_EXCLUSIVE,
@@ -50,6 +49,7 @@ from nri_policy.cluster.requests.annotations import (
     POD_SET,
     read_size,
 )
+from nri_policy.cluster.requests.group import GROUP_LABEL
 from nri_policy.cluster.workloads.replica_kinds import REPLICA_INDEX, ReplicaOwner, pod_set_of
 from nri_policy.foundation.wording import quoted
 
@@ -226,18 +226,18 @@ class Made(Struct, frozen=True):
 def read_membership(pod: Pod, made: Made) -> Membership:
     """Return the membership that *pod* declares; raises DocumentError for contradictions."""
     given = _Given(pod)
-    name = given.get(GROUP)
+    name = given.get(GROUP_LABEL)
     if name is None:
         return _unnamed(pod, made, given)
     if not name:
-        raise given.error(GROUP, "is no name of a group")
+        raise given.error(GROUP_LABEL, "is no name of a group")
     size = read_size(pod.annotations, pod.labels, "metadata")
     if size is not None:
         rank = given.index(COMPLETION_INDEX)
         return Membership(_key(pod, name), size, given.get(POD_SET), rank)
     found = _unnamed(pod, made, given)
     if found.group != _key(pod, name):  # else it is what we wrote when the pod was let go
-        raise given.error(GROUP, f"needs {GROUP_SIZE}")
+        raise given.error(GROUP_LABEL, f"needs {GROUP_SIZE}")
     return found
 
 

@@ -6,16 +6,14 @@ One document can stand for several equal pods: for those of its group without a 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from typing import Any
 
 from msgspec.structs import replace
 
 from nri_policy.cluster.objects.assignment import MAX_COUNT
-from nri_policy.cluster.objects.document import DocumentError, join
+from nri_policy.cluster.objects.document import DocumentError, Object, join
 from nri_policy.cluster.objects.metadata import Key
 from nri_policy.cluster.objects.pod import Pod, read_pod, template_of
 from nri_policy.cluster.requests.annotations import (
-    GROUP,
     GROUP_SIZE,
     JOBSET_EXCLUSIVE,
     LWS_SUBGROUP_EXCLUSIVE,
@@ -25,8 +23,7 @@ from nri_policy.cluster.requests.annotations import (
     read_size,
     request_of,
 )
-from nri_policy.cluster.requests.group import PlacementGroup, PodSet
-from nri_policy.cluster.workloads.job_sets import MAIN
+from nri_policy.cluster.requests.group import GROUP_LABEL, MAIN, PlacementGroup, PodSet
 from nri_policy.cluster.workloads.membership import (
     JOBSET,
     LWS,
@@ -40,8 +37,6 @@ from nri_policy.foundation.wording import quoted
 from nri_policy.manifests.fields import mistyped_workload
 
 POD_GROUP_KIND = "PodGroup"
-
-Object = dict[str, Any]
 
 
 class GroupsOfPods:
@@ -82,7 +77,9 @@ class GroupsOfPods:
             pod_sets.append(PodSet(name=name, count=1, template=template, request=request))
         self._groups[key] = PlacementGroup(namespace=key[0], name=key[1], pod_sets=tuple(pod_sets))
         if named is None and GROUP_SIZE in given:
-            raise DocumentError(join(join(place, "annotations"), GROUP_SIZE), f"it needs {GROUP}")
+            raise DocumentError(
+                join(join(place, "annotations"), GROUP_SIZE), f"it needs {GROUP_LABEL}"
+            )
         if named is not None:
             size = read_size(pod.annotations, pod.labels, place)
             if size is None and POD_GROUP in given:
@@ -114,7 +111,7 @@ def _group_name(pod: Pod, given: Mapping[str, str], pod_group: PodGroup | None) 
 
     A PodGroup outside the documents is taken for a gang of the pods that name it.
     """
-    for name in (GROUP, POD_GROUP):
+    for name in (GROUP_LABEL, POD_GROUP):
         if name in given:
             return given[name]
     if pod.pod_group and (pod_group is None or pod_group.least is not None):

@@ -21,20 +21,19 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from typing import Any
 
 from msgspec import Struct
 from msgspec.structs import replace
 
 from nri_policy.cluster.objects.device_claims import CLAIM, TEMPLATE, DeviceClaims
-from nri_policy.cluster.objects.document import DocumentError, convert, each_at, join
+from nri_policy.cluster.objects.document import DocumentError, Object, convert, each_at, join
 from nri_policy.cluster.objects.metadata import Identified, Key, ObjectIdentity
 from nri_policy.cluster.objects.priority import PRIORITY_CLASS, PriorityClasses
 from nri_policy.cluster.requests import group as placement
 from nri_policy.cluster.requests.annotations import check_owner
-from nri_policy.cluster.requests.group import PlacementGroup, read_group
+from nri_policy.cluster.requests.group import MAIN, PlacementGroup, read_group
 from nri_policy.cluster.requests.request import units_of
-from nri_policy.cluster.workloads.job_sets import MAIN, read_job_set, read_leader_workers
+from nri_policy.cluster.workloads.job_sets import read_job_set, read_leader_workers
 from nri_policy.cluster.workloads.pod_sets import (
     check_fields,
     make_group,
@@ -54,8 +53,6 @@ from nri_policy.cluster.workloads.train_jobs import (
 from nri_policy.foundation.wording import did_you_mean, quoted
 from nri_policy.manifests.fields import mistyped_workload
 from nri_policy.manifests.workloads import WORKLOADS, TemplatedSpec
-
-Object = dict[str, Any]
 
 
 class _Workload(Struct):

@@ -12,10 +12,9 @@ from nri_policy.cluster.objects.document import Amounts
 from nri_policy.cluster.objects.node import HOSTNAME
 from nri_policy.cluster.objects.pod import Pod
 from nri_policy.cluster.objects.settings import ZONE_LEVEL
+from nri_policy.cluster.requests.annotations import POD_SET
 from nri_policy.cluster.requests.group import PlacementGroup
 from nri_policy.cluster.view import ClusterView
-
-POD_SET_LABEL = "placement.nri/pod-set"
 
 
 class Usage(Struct, frozen=True):
@@ -43,7 +42,7 @@ def in_use(
     finished: Counter[tuple[str, str]] = Counter()
     running: Counter[tuple[str, str]] = Counter()
     for pod in members:
-        name = pod.labels.get(POD_SET_LABEL) or pod.annotations.get(POD_SET_LABEL, "")
+        name = pod.labels.get(POD_SET) or pod.annotations.get(POD_SET, "")
         (finished if pod.finished else running)[name, pod.node] += 1
     found = []
     unseen = max(0, finished.total() - group.status.given_back)  # the others' places are gone

@@ -10,13 +10,13 @@ from nri_policy.cluster.numa.promises import (
     CHOSEN_SECONDS,
     MOST_SECONDS,
     REPORT_SECONDS,
-    ZONE_ANNOTATION,
     LiveZones,
     NoRoomError,
 )
 from nri_policy.cluster.objects.node import read_node
 from nri_policy.cluster.objects.pod import Pod, read_pod
 from nri_policy.cluster.objects.settings import Extender
+from nri_policy.cluster.requests.annotations import ZONE_ANNOTATION
 from nri_policy.cluster.view import Cluster
 from nri_policy.cluster.zones.zone import read_zones
 from nri_policy.foundation.clock import Clock
