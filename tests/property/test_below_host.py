@@ -8,7 +8,7 @@ from typing import Any
 
 from nri_policy.cluster import offline
 from tests.property.seeds import seeds
-from tests.unit.cluster.test_below_host import topology
+from tests.unit.cluster.engine.test_below_host import topology
 from tests.unit.cluster.written import HOSTNAME, group, node, pod_set, settings
 
 USING = settings("rack", HOSTNAME, topology={"belowHost": ["socket", "Node"]})

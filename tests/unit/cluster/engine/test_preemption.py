@@ -12,7 +12,7 @@ from nri_policy.cluster.objects.settings import read_settings
 from nri_policy.cluster.requests.group import read_group
 from nri_policy.cluster.view import Cluster
 from nri_policy.cluster.zones.zone import read_zones
-from tests.unit.cluster.test_below_host import zone
+from tests.unit.cluster.engine.test_below_host import zone
 from tests.unit.cluster.written import (
     HOSTNAME,
     Object,

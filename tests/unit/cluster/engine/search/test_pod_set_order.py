@@ -15,7 +15,7 @@ from nri_policy.cluster.objects.settings import read_settings
 from nri_policy.cluster.requests.group import PodSet, read_group
 from nri_policy.cluster.requests.request import Unit
 from nri_policy.cluster.snapshot import read_snapshot
-from tests.unit.cluster.test_below_host import topology
+from tests.unit.cluster.engine.test_below_host import topology
 from tests.unit.cluster.written import HOSTNAME, Object, group, node, placed, pod_set, settings
 
 RACK = {"required": "example.com/rack"}

@@ -17,8 +17,8 @@ from nri_policy.cluster.objects.settings import read_settings
 from nri_policy.cluster.requests.group import read_group
 from nri_policy.cluster.view import Cluster
 from nri_policy.cluster.zones.zone import NodeZones, Zone, read_zones
+from tests.unit.cluster.engine.test_below_host import zone
 from tests.unit.cluster.engine.test_preemption import RACK, cluster, engine
-from tests.unit.cluster.test_below_host import zone
 from tests.unit.cluster.written import HOSTNAME, group, node, pod, pod_set, pod_spec, settings
 
 

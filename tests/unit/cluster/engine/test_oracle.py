@@ -15,7 +15,7 @@ from nri_policy.cluster import offline
 from tests.support.shared_data import NOT_HERE
 from tests.unit.cluster.written import HOSTNAME
 
-SHARED = Path(os.environ.get("NRI_POLICY_SHARED", Path(__file__).parents[4] / "shared"))
+SHARED = Path(os.environ.get("NRI_POLICY_SHARED", Path(__file__).parents[5] / "shared"))
 RECORDED = SHARED / "oracles" / "packing.json.gz"
 
 Object = dict[str, Any]

@@ -23,7 +23,7 @@ from tests.unit.cluster.numa.test_extender import replica
 from tests.unit.cluster.written import Object, pod_spec
 
 INDEX = "batch.kubernetes.io/job-completion-index"
-CONFIGS = Path(__file__).parents[3] / "configs" / "cluster"
+CONFIGS = Path(__file__).parents[4] / "configs" / "cluster"
 PODS = "/api/v1/namespaces/default/pods/"
 
 

@@ -18,7 +18,7 @@ from nri_policy.cluster.requests.group import GroupStatus, PlacementGroup
 from nri_policy.cluster.workloads.membership import MAX_NAME, object_name
 from tests.support.placement_world import CPUS, OTHER, Play
 from tests.unit.cluster.numa.test_extender import replica
-from tests.unit.cluster.test_groups_service import gone, job_of_three
+from tests.unit.cluster.service.test_groups_service import gone, job_of_three
 from tests.unit.cluster.written import pod_spec
 
 GATE, RACK = "placement.nri/group", "example.com/rack"
