@@ -25,9 +25,9 @@ from nri_policy.cluster.numa.service_spread import ServiceSpread
 from nri_policy.cluster.objects.document import DocumentError
 from nri_policy.cluster.objects.pod import read_pod
 from nri_policy.cluster.objects.settings import ClusterSettings
+from nri_policy.cluster.service.admission_writer import AdmissionWriter
 from nri_policy.cluster.service.forked_answers import ForkedAnswers
 from nri_policy.cluster.service.kinds import GROUPS, OF_EXTENDER, OF_GROUPS, OF_KUEUE
-from nri_policy.cluster.service.kueue_admission import AdmissionWriter
 from nri_policy.cluster.service.lease import Lease, LeaseName
 from nri_policy.cluster.service.live_settings import LiveSettings, PlacementFile
 from nri_policy.cluster.service.node_health import NodeHealth
