@@ -15,6 +15,7 @@ from nri_policy.engine.event import (
     PodStopped,
     Reconfigured,
     Resized,
+    Started,
     Stopped,
     Synchronized,
 )
@@ -26,7 +27,7 @@ from nri_policy.manifests.quality_of_service import QoS
 from nri_policy.pools.capacity import CapacityError
 from nri_policy.workload.annotations import AnnotationError
 from nri_policy.workload.pod import Container, Resources
-from tests.support import bookkeeping, nodes
+from tests.support import bookkeeping, memory_maps, nodes
 from tests.support.engine_driver import EngineDriver
 
 DOMAIN = "resource-policy.nri.io"
@@ -539,6 +540,34 @@ def test_a_resize_that_fits_nowhere_leaves_everything() -> None:
     assert "1 CPU short" in driver.refuse(event)
     assert str(driver.grant(container).exclusive) == "4-5"
     assert driver.resize(container, nodes.resources(3000, 3000)) == "4-6"
+
+
+def test_a_refused_resize_leaves_cold_starts_classes_and_earlier_resizes_as_they_were() -> None:
+    machine = nodes.machine("package:1(pmem=8GiB) numa:1(memory=4GiB) core:8")
+    driver = EngineDriver(
+        memory_maps.with_nodes(machine, normal=True),
+        schedulingClasses=[{"name": "calm", "nice": 5}],
+    )
+    annotations = {
+        "cold-start.resource-policy.nri.io/pod": "duration: 60s",
+        "scheduling-class.resource-policy.nri.io/pod": "calm",
+    }
+    cold, shrinks = nodes.container(2000, annotations=annotations), nodes.container(3000)
+    for each in (cold, shrinks):
+        driver.create(each)
+        driver.handle(Started(container_id=each.id, now=0.0))
+    small, large = nodes.resources(1000, 1000), nodes.resources(99_000, 99_000)
+    driver.handle(Resized(container_id=shrinks.id, resources=small, certain=False))
+    state = driver.engine.state
+
+    def noted() -> tuple[dict[str, Any], ...]:
+        return {**state.cold}, {**state.classes}, {**state.resizing}
+
+    before = noted()
+    assert [[*each] for each in before] == [[cold.id], [cold.id], [shrinks.id]]
+    for each in (cold, shrinks):
+        assert "99 exclusive CPUs" in driver.refuse(Resized(container_id=each.id, resources=large))
+        assert noted() == before
 
 
 def test_zeros_in_a_resize_mean_as_before() -> None:
