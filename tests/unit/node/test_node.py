@@ -209,3 +209,21 @@ async def test_a_container_may_know_which_of_its_cpus_are_beside_each_device() -
         "DEVICE_1": f"GPU-1|0|{own}",
         "DEVICE_2": "gpu-0 (claim gpus)|2|",
     }
+
+
+async def test_only_containers_with_cpus_of_their_own_are_in_a_class_of_cpus() -> None:
+    classes = [{"name": name} for name in ("all", "fast")]
+    settings = nodes.settings(
+        cpuClasses=classes, sharedPoolCPUClass="all", defaultExclusiveCPUClass="fast"
+    )
+    node = Node(Engine(nodes.machine(), settings))
+    own, shared = nodes.container(2000), nodes.container(100, 200)
+    async with node.turn:
+        for each in (own, shared):
+            node.handle(Created(container=each))
+    placed = node.view.placed
+    found = node.view.classes_of(placed[own.id])
+    assert found is not None
+    assert found.cpu is not None
+    assert found.cpu.name == "fast"
+    assert node.view.classes_of(placed[shared.id]) is None
