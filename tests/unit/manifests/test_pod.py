@@ -91,6 +91,12 @@ def test_a_container_says_itself_when_it_is_started_again() -> None:
     assert [each.sidecar for each in spec.every_container] == [True, False, False]
 
 
+def test_only_init_containers_that_are_no_sidecars_run_to_an_end() -> None:
+    inits = [{"name": "first"}, {"name": "side", "restartPolicy": "Always"}]
+    pod = read_pod(manifest({"name": "main"}, initContainers=inits))
+    assert [pod.runs_to_end(name) for name in ("first", "side", "main")] == [True, False, False]
+
+
 def test_requests_default_to_limits() -> None:
     container = read_pod(manifest(resources({"memory": "1Gi"}, {"cpu": "1.5", "memory": "2Gi"})))
     assert container.container("c0").resources.requests == {"cpu": 1500, "memory": 1 << 30}
