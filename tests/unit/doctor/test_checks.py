@@ -544,6 +544,13 @@ def test_what_the_cluster_lacks_is_named(made: Made) -> None:
     assert of(missing) == {"the cluster has no X": Verdict.ERROR}
     away = Access(trouble=Trouble.UNREACHABLE, error="no answer")
     assert of(away) == {"no answer": Verdict.ERROR}
+    said = [
+        each.remedy
+        for access in (missing, away)
+        for each in examine(replace(made.facts(), cluster=access))
+        if each.check == "cluster"
+    ]
+    assert said == ["apply Y", "docs/nrt.md says what each error means"]
 
 
 @pytest.mark.parametrize(
