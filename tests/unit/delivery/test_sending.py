@@ -310,9 +310,10 @@ async def test_a_failed_update_is_tried_again_and_given_up_in_the_end(
                 assert it.answers.take() == []
         await until(lambda: bool(it.executor.state.refused))
         assert it.executor.state.known(it.ids[0]).refused == it.placement(0)
-        assert [r.levelno for r in caplog.records if "update-refused" in r.message] == [
-            logging.ERROR
-        ]
+        (line,) = [each for each in caplog.records if each.msg == "update-refused"]
+        name = it.node.view.placed[it.ids[0]].container.full_name
+        assert (line.levelno, vars(line)["container"]) == (logging.ERROR, name)
+        assert vars(line)["cpus"] == it.placement(0).cpus
         it.note(0)
         assert not it.executor.state.refused
         await it.wait(PATIENCE)
