@@ -544,6 +544,18 @@ def test_what_the_runtime_may_lose_is_not_kept_by_systemd(phase: Phase, persiste
     assert state.records["a"].persistent == persistent
 
 
+def test_what_systemd_may_undo_is_told_once() -> None:
+    """It is persistent no sooner, but the runtime records it."""
+    state = state_of("a")
+    apply(state, created("a", "1-3"), 1.0, written("a", "1"))
+    apply(state, 2.0, PhaseChanged(container_id="a", phase=Phase.STARTING))
+    apply(state, 3.0, CallSent(changes={"a": placement("1", "0")}))
+    apply(state, 4.0, PhaseChanged(container_id="a", phase=Phase.RUNNING))
+    state.change("a", in_flight=None)
+    assert [*state.volatile] == ["a"]
+    assert state.inform(3) == {}
+
+
 def test_nobody_knows_what_the_runtime_records_of_a_resize_that_is_taken_back() -> None:
     state = state_of("a")
     apply(state, created("a", "1"), 1.0, Answered(about="a", own=placement("1-2")))
