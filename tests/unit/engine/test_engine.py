@@ -25,6 +25,7 @@ from nri_policy.foundation.cpuset import CPUSet
 from nri_policy.hardware.machine import Machine
 from nri_policy.manifests.quality_of_service import QoS
 from nri_policy.pools.capacity import CapacityError
+from nri_policy.settings import Level
 from nri_policy.workload.annotations import AnnotationError
 from nri_policy.workload.pod import Container, Resources
 from tests.support import bookkeeping, memory_maps, nodes
@@ -432,6 +433,20 @@ def test_an_unlimited_container_likes_the_level_that_is_set() -> None:
     )
     driver.create(container)
     assert driver.pool(container) == "NUMA node #2"
+
+
+def test_a_pool_is_as_close_to_a_level_as_there_are_links_up_or_down_to_it() -> None:
+    layout = EngineDriver().engine.layout
+    found = {
+        level: {pool.name: layout.burst_levels[level][pool.id] for pool in layout.tree.pools}
+        for level in (Level.SYSTEM, Level.PACKAGE, Level.NUMA)
+    }
+    names = ("root", "socket #1", "NUMA node #3")
+    assert [[found[level][name] for name in names] for level in found] == [
+        [0, -1, -2],
+        [-1, 0, -1],
+        [-2, -1, 0],
+    ]
 
 
 @pytest.mark.parametrize(
