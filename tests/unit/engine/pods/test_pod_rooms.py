@@ -601,6 +601,55 @@ def test_a_room_on_a_machine_that_has_too_few_left_keeps_what_there_is() -> None
     assert str(room(driver, whole)) == "1-3"
 
 
+def test_a_slice_for_which_a_smaller_room_has_too_few_keeps_what_there_is() -> None:
+    driver, whole = EngineDriver("package:1 core:4"), rooms.pod(3000)
+    main, side = rooms.tenant(whole, "main", 2000), rooms.tenant(whole, "side", 1000)
+    assert [driver.create(each) for each in (main, side)] == ["1-2", "3"]
+    machine = driver.engine.layout.machine
+    driver.reconfigure(machine=replace(machine, online=CPUSet.parse("0-2")))
+    assert [driver.cpus(each) for each in (main, side)] == ["1-2", "0"]
+    *_, said = driver.decision.warnings
+    assert said == (
+        "default/shop/side: its pod's room of 2 CPUs has 0 left for its 1 exclusive CPUs;"
+        " it has fewer now"
+    )
+    assert driver.engine.state.placed[side.id].explanation.notes[-1] in said
+
+
+def test_tenants_whose_room_fits_nowhere_after_a_restart_keep_their_slices() -> None:
+    spec = "package:1 core:4"
+    driver, whole = EngineDriver(spec, reservedResources={"cpu": "cpuset:0"}), rooms.pod(3000)
+    main, log = rooms.tenant(whole, "main", 2000), rooms.tenant(whole, "log", 500)
+    assert [driver.create(each) for each in (main, log)] == ["1-2", "3"]
+    view = view_of(driver.engine)
+    held = {each: view.to_store(each) for each in (*view.placed, *view.rooms)}
+    new = EngineDriver(spec, reservedResources={"cpu": "cpuset:0,3"})
+    new.runtime = driver.runtime
+    driver.runtime.cpus[main.id] = CPUSet.parse("0-3")  # its slice is known from the store
+    new.handle(Synchronized(containers=listed(driver, main, log), held=held))
+    bookkeeping.check(new.engine, new.runtime)
+    assert not new.engine.state.rooms
+    assert [new.cpus(each) for each in (main, log)] == ["1-2", "0,3"]
+    assert not any(new.grant(each).tenant for each in (main, log))
+    assert new.engine.state.placed[main.id].explanation.kind is DecisionKind.KEPT
+
+
+@pytest.mark.parametrize("refused", [False, True])
+def test_a_resize_of_a_tenant_ends_after_its_room_is_gone(*, refused: bool) -> None:
+    driver, whole = EngineDriver("package:1 core:6"), rooms.pod(3000)
+    main, log = rooms.tenant(whole, "main", 2000), rooms.tenant(whole, "log", 500)
+    assert [driver.create(each) for each in (main, log)] == ["1-2", "3"]
+    small = nodes.resources(1000, 1000)
+    driver.handle(Resized(container_id=main.id, resources=small, certain=False))
+    machine = driver.engine.layout.machine
+    driver.reconfigure(machine=replace(machine, online=CPUSet.parse("0,4-5")))
+    assert not driver.engine.state.rooms
+    driver.runtime.forget(main.id)
+    driver.handle(ResizeEnded(container_id=main.id, refused=refused))
+    assert not driver.grant(main).tenant
+    assert not driver.engine.state.resizing
+
+
 def test_pods_with_resources_as_a_whole_have_rooms_though_containers_show_the_pod_s_amounts() -> (
     None
 ):
