@@ -145,7 +145,7 @@ def host() -> Host:
 
 
 async def test_an_owner_is_a_partition_when_its_start_is_answered(
-    tmp_path: Path, host: Host
+    tmp_path: Path, host: Host, caplog: pytest.LogCaptureFixture
 ) -> None:
     async with served(tmp_path, cgroups=host, exclusivePartitions="root") as it:
         await it.start(pod("shared"), pod("own", "2"))
@@ -154,6 +154,7 @@ async def test_an_owner_is_a_partition_when_its_start_is_answered(
             it.runtime.container("own/main").id
         )
         assert host.state(it, "shared/main") == ("member", "")
+        assert "cgroups-slow" not in caplog.text
 
 
 async def test_by_its_annotation_it_is_isolated(tmp_path: Path, host: Host) -> None:
@@ -243,7 +244,7 @@ class Impatient(Clock, frozen=True, kw_only=True):
 
 
 async def test_a_start_waits_for_files_for_one_second_in_all(
-    tmp_path: Path, host: Host, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, host: Host, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     async with served(tmp_path, ONE_POOL, cgroups=host, exclusivePartitions="root") as it:
         await it.start(with_sidecar("own"))
@@ -259,6 +260,7 @@ async def test_a_start_waits_for_files_for_one_second_in_all(
             await it.daemon.components.partitions.start(own.id, own.cpus, until=until)
             await delivery.wait_until_clear(own.cpus, until=until)
         assert waits == [executor.MAX_START, 0.0, 0.0]
+        assert [each.msg for each in caplog.records] == ["cgroups-slow"] * len(waits)
 
 
 async def test_a_start_asks_for_occupants_in_its_pod_alone(
