@@ -148,6 +148,27 @@ async def test_nothing_amiss_takes_one_look() -> None:
     assert node.auditor.report.audited == 2
 
 
+async def test_only_containers_that_run_here_are_observed() -> None:
+    node = Node()
+    node.put(1)
+    node.put(2)
+    del node.kernel["id2"]
+    seen = await node.auditor.observe(node.containers.values())
+    assert seen == {"id1": observed("2-3")}
+
+
+async def test_what_was_found_of_a_container_is_forgotten_with_it() -> None:
+    node = Node()
+    node.put(1)
+    node.containers["id1"] = replace(node.containers["id1"], limits=(("io.max", ""),))
+    node.files["/pod/1"] = {"io.max": "8:0 rbps=1"}
+    await node.auditor.round()
+    assert node.auditor.limits_found == {"id1": {"io.max": "8:0 rbps=1"}}
+    node.containers.clear()
+    await node.auditor.round()
+    assert node.auditor.limits_found == {}
+
+
 async def test_what_a_second_look_still_finds_is_drift() -> None:
     node = Node()
     node.put(1)
