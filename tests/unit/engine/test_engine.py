@@ -15,6 +15,7 @@ from nri_policy.engine.event import (
     PodStopped,
     Reconfigured,
     Resized,
+    ResizeEnded,
     Started,
     Stopped,
     Synchronized,
@@ -583,6 +584,20 @@ def test_a_refused_resize_leaves_cold_starts_classes_and_earlier_resizes_as_they
     for each in (cold, shrinks):
         assert "99 exclusive CPUs" in driver.refuse(Resized(container_id=each.id, resources=large))
         assert noted() == before
+
+
+def test_a_cold_start_ends_no_later_for_a_resize_that_the_runtime_refuses() -> None:
+    machine = nodes.machine("package:1(pmem=8GiB) numa:1(memory=4GiB) core:8")
+    driver = EngineDriver(memory_maps.with_nodes(machine, normal=True))
+    annotations = {"cold-start.resource-policy.nri.io/pod": "duration: 60s"}
+    container = nodes.container(2000, annotations=annotations)
+    driver.create(container)
+    driver.handle(Started(container_id=container.id, now=5.0))
+    small = nodes.resources(1000, 1000)
+    driver.handle(Resized(container_id=container.id, resources=small, certain=False))
+    driver.runtime.forget(container.id)
+    driver.handle(ResizeEnded(container_id=container.id, refused=True))
+    assert driver.engine.state.cold == {container.id: 65.0}
 
 
 def test_zeros_in_a_resize_mean_as_before() -> None:

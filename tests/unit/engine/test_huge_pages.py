@@ -212,6 +212,16 @@ def test_a_room_is_where_its_first_containers_huge_pages_are_and_each_books_its_
     assert left(driver, 1) == str(16 * GIB)
 
 
+def test_a_rooms_memory_stays_booked_when_its_first_container_has_huge_pages() -> None:
+    driver, pod = EngineDriver(ONE_SIDED, **RESERVED), rooms.pod(2000, memory=GIB)
+    main = in_room(pod, "main", 4, 1000)
+    driver.create(main)
+    bookings = driver.engine.state.memory.bookings
+    booked = {each: (of.request.amount, of.request.hugepages) for each, of in bookings.items()}
+    assert booked == {pod.id: (GIB, ()), main.id: (0, ((GIB, 4 * GIB),))}
+    assert left(driver, 1) == str(12 * GIB)
+
+
 def test_a_containers_zone_has_its_huge_pages_beside_the_memory_of_its_room() -> None:
     driver = EngineDriver(ONE_SIDED, **RESERVED)
     whole = nodes.container(4000)  # all CPUs of node 1

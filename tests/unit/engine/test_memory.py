@@ -8,10 +8,11 @@ from msgspec.structs import replace
 
 from nri_policy.engine.event import Synchronized
 from nri_policy.foundation.cpuset import EMPTY, CPUSet
+from nri_policy.manifests.quality_of_service import QoS
 from nri_policy.workload.annotation_values import HintKind
 from nri_policy.workload.hints import Hint
 from nri_policy.workload.pod import Container
-from tests.support import memory_maps, nodes
+from tests.support import memory_maps, nodes, rooms
 from tests.support.engine_driver import EngineDriver
 
 GIB = memory_maps.GIB
@@ -47,6 +48,24 @@ def test_nobody_is_pushed_off_its_strict_hints() -> None:
     other = near(with_memory(nodes.container(500), 2), 0)
     driver.create(other)
     assert (driver.mems(bound), driver.mems(other)) == ("0", "0-1")
+
+
+def test_a_reserved_container_is_refused_for_memory_that_no_node_has() -> None:
+    driver = EngineDriver("package:1 numa:2(memory=4GiB) core:4")
+    reserved = nodes.container(100, 100, namespace="kube-system", qos=QoS.GUARANTEED)
+    refusal = driver.refuse(with_memory(reserved, 20))
+    assert "20 GiB of memory do not fit: nodes 0-1 have 8 GiB" in refusal
+    assert driver.create(with_memory(reserved, 5)) == "0"
+
+
+def test_a_room_whose_memory_moves_takes_that_of_its_containers_along() -> None:
+    driver = EngineDriver("package:2 numa:1 core:4")
+    whole = rooms.pod(2000, memory=2 * memory_maps.GIB)
+    tenant = rooms.tenant(whole, "main", 1000)
+    driver.create(tenant)
+    assert driver.mems(tenant) == "1"
+    driver.create(near(with_memory(nodes.container(500, annotations=STRICT), 3), 1))
+    assert str(driver.engine.state.rooms[whole.id].grant.mems) == driver.mems(tenant) == "0-1"
 
 
 def test_a_strict_container_gets_memory_of_no_other_kind() -> None:

@@ -104,6 +104,16 @@ def test_a_request_beyond_claims_goes_to_a_wider_pool_if_theirs_has_no_room() ->
     assert node.pool(container) == "socket #0"
 
 
+def test_a_request_beyond_claims_that_fits_nowhere_is_refused_with_the_reason() -> None:
+    node, held = Driver("package:1 numa:2(memory=4GiB) core:4"), part(1000, 1)
+    node.prepare(held)
+    text = "no pool has 19 CPU to share beside the CPUs of its claims"
+    assert node.refuse(user(held, milli=20_000)) == text
+    large = user(held, milli=1000)
+    large = replace(large, resources=replace(large.resources, memory_limit=20 << 30))
+    assert "20 GiB of memory do not fit: nodes 0-1 have 8 GiB" in node.refuse(large)
+
+
 def test_two_claims_of_one_container_are_both_its_cpus() -> None:
     node, near, far = Driver(), part(2000, 1), part(1000, 2, claim="more")
     node.prepare(near)
@@ -218,6 +228,15 @@ def test_owners_move_to_other_pools_only_if_the_settings_allow_it() -> None:
         assert len(node.grant(there).exclusive) == 3
         assert "moved from" in node.notes(there.id)[-1]
         assert node.changed()[there.id] == node.cpus(there)
+
+
+def test_owners_that_fit_nowhere_else_stay() -> None:
+    node = Driver(dra={"makeRoom": "exclusive"})
+    owners = [nodes.container(3000) for _ in range(4)]
+    before = [node.create(each) for each in owners]
+    assert "numa1 lacks 3 CPUs: 1 free, 4 asked" in node.refuse(Prepared(parts=(part(4000, 1),)))
+    assert [node.cpus(each) for each in owners] == before
+    assert not node.engine.state.moved
 
 
 @pytest.mark.parametrize("annotation", ["static-cpus", "cpu.preserve"])
