@@ -5,12 +5,16 @@ from __future__ import annotations
 import asyncio
 from pathlib import Path
 
+import pytest
+
 from nri_policy.engine.engine import Engine
 from nri_policy.foundation.clock import Clock
+from nri_policy.hardware.locality import Locator
 from nri_policy.kubelet.pod_resources import PATIENCE, Assignments
 from nri_policy.node import Node
 from nri_policy.plugin.pods import Pods
 from nri_policy.proto import nri_pb2 as pb
+from nri_policy.proto.podresources_pb2 import ContainerResources, PodResources
 from tests.support import nodes
 from tests.unit.kubelet.kubelet import Kubelet, entry, resources, serving
 
@@ -87,3 +91,30 @@ async def test_at_a_start_a_slow_answer_about_devices_is_waited_for(tmp_path: Pa
     async with node.turn:
         pods.show()
     assert node.view.pods["pod-runs"].counted, "it has a device"
+
+
+@pytest.mark.parametrize("asks", [True, False])
+async def test_who_may_get_a_room_has_the_devices_of_all_its_containers_as_hints(
+    asks: bool, tmp_path: Path
+) -> None:
+    devices = (
+        ContainerResources(name=name, devices=[entry("example.com/gpu", name, node)])
+        for name, node in (("main", 1), ("side", 3))
+    )
+    kubelet = Kubelet([PodResources(name="shop", namespace="default", containers=devices)])
+    settings = nodes.settings(
+        agent={"podResourceAPI": True}, podRooms="guaranteed" if asks else "off"
+    )
+    pod, container = listed("shop", pb.CONTAINER_CREATED)
+    socket = tmp_path / "kubelet.sock"
+    async with serving(kubelet, socket), Assignments(socket) as assignments:
+        machine = nodes.machine()
+        node = Node(Engine(machine, settings))
+        pods = Pods(node, Locator(tmp_path, machine), assignments, None, lambda: None)
+        await pods.restart([pod], [container])
+        found = pods.container(pod, container)
+        assert assignments.owners(found.pod) == {"main": None, "side": None}
+    assert [each.device for each in found.hints] == ["main"]
+    assert [(each.device, str(each.nodes)) for each in found.pod.hints] == (
+        [("main", "1"), ("side", "3")] if asks else []
+    )
