@@ -521,6 +521,16 @@ def test_what_does_not_go_together_is_reported_beside_fields_that_are_wrong() ->
     assert beyond not in " ".join(problems_of(spec | {"availableResources": {"cpu": 1}}))
 
 
+def test_no_more_can_be_reserved_than_is_available() -> None:
+    def reserved(cpu: str, available: str) -> dict[str, Any]:
+        return {"reservedResources": {"cpu": cpu}, "availableResources": {"cpu": available}}
+
+    problem = "reservedResources.cpu: cannot reserve 5 CPUs of 4 in availableResources.cpu"
+    assert problems_of(reserved("4100m", "cpuset:0-3")) == [problem]
+    from_spec(reserved("4", "cpuset:0-3"), "here")
+    from_spec(reserved("5", "exclude-cpuset:0-3"), "here")
+
+
 def test_metrics_are_exported_in_one_way() -> None:
     def exported(to: str) -> dict[str, Any]:
         return RESERVED | {"instrumentation": {"prometheusExport": True, "metricsExporter": to}}
