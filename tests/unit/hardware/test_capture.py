@@ -99,6 +99,16 @@ def test_size_is_bounded(pack: Pack, monkeypatch: pytest.MonkeyPatch) -> None:
         pass
 
 
+def test_what_is_read_of_a_packed_file_is_bounded(
+    pack: Pack, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its headers count, too: each file has one, be it empty."""
+    monkeypatch.setattr(capture, "_MOST_BYTES", 1 << 16)
+    packed = pack(*(member(f"sys/{number}") for number in range(200)), content=b"")
+    with pytest.raises(TopologyError, match="holds over 65536 bytes"), open_capture(packed):
+        pass
+
+
 def test_count_is_bounded(pack: Pack, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(capture, "_MOST_MEMBERS", 10)
     packed = pack(*(member(f"sys/{number}") for number in range(11)))

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import asyncio
+import errno
 import logging
 import os
 import sys
@@ -8,6 +9,7 @@ from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager, contextmanager
 from functools import partial
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
@@ -284,6 +286,41 @@ CPU_0 = Path("/sys/devices/system/cpu/cpu0/uevent")
 def kernel_tells(action: str) -> None:
     """Have the kernel tell that this has become of CPU 0; it does no more than that."""
     CPU_0.write_text(action)
+
+
+class Overflowing:
+    """A monitor of the kernel's events that has lost some."""
+
+    def __init__(self) -> None:
+        self._read, self._write = os.pipe()
+        os.write(self._write, b"x")
+
+    def filter_by(self, _subsystem: str) -> None: ...
+
+    def start(self) -> None: ...
+
+    def fileno(self) -> int:
+        return self._read
+
+    def poll(self, _seconds: float) -> None:
+        os.read(self._read, 1)
+        raise OSError(errno.ENOBUFS, "No buffer space available")
+
+
+async def test_events_that_were_lost_may_have_been_of_interest(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    made = Overflowing()
+    monitor = SimpleNamespace(from_netlink=lambda _context, source: made)  # noqa: ARG005
+    monkeypatch.setitem(
+        sys.modules, "pyudev", SimpleNamespace(Monitor=monitor, Context=lambda: None)
+    )
+    told = asyncio.Event()
+    with uevents(told.set) as heard:
+        assert heard
+        await told.wait()
+    for end in (made._read, made._write):
+        os.close(end)
 
 
 @pytest.mark.skipif(not os.access(CPU_0, os.W_OK), reason="only root can have the kernel tell")

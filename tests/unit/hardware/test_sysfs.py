@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from nri_policy.hardware import sysfs
 from nri_policy.hardware.discovery import discover
 from nri_policy.hardware.notes import Notes
 from nri_policy.hardware.sysfs import FileTree, TopologyError
@@ -77,6 +78,20 @@ def test_files_of_any_length_are_read_to_their_end(tree: FileTree, length: int) 
     (tree.root / "file").write_text("x" * length)
     with tree.folder("") as folder:
         assert folder.text("file") == "x" * length
+
+
+def test_of_a_folder_with_too_many_names_some_are_looked_at(
+    tree: FileTree, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(sysfs, "_ENTRIES", 3)
+    change(tree.root, {f"few/{number}": "" for number in range(3)})
+    change(tree.root, {f"many/{number}": "" for number in range(4)})
+    with tree.folder("few") as folder:
+        assert folder.names() == ["0", "1", "2"]
+    assert not tree.notes.texts()
+    with tree.folder("many") as folder:
+        assert len(folder.names()) == 3
+    assert tree.notes.texts() == ("many: only 3 names were looked at",)
 
 
 def test_pipes_do_not_block_and_folders_are_no_files(tree: FileTree) -> None:

@@ -134,6 +134,7 @@ def test_a_value_is_read_by_the_rules_of_its_key(
         ("memory-type", "", "a comma-separated list of dram, pmem, hbm, mixed"),
         ("memory-type", "dram,,pmem", "a comma-separated list of dram, pmem, hbm, mixed"),
         ("memory-type", "dram," * 1000, "a comma-separated list of dram"),
+        ("scheduling-class", "a b", "the name of a class: 1 to 64 of letters, digits"),
         ("topologyhints", "disks", "true, false, or a comma-separated list of mounts, devices"),
         ("cold-start", "60s", "a map such as duration: 60s"),
         ("cold-start", "duration: 60", "a map such as .* .'60' is not a duration"),
