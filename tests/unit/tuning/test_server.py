@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import random
 import signal
 import socket
@@ -25,6 +26,7 @@ from nri_policy.tuning.protocol import (
     ask,
     parse_request,
 )
+from nri_policy.tuning.server import listening
 from tests.support.tunables import irq, make_host
 
 # The tuner as its command runs it, on strict files, killed at the write that the first argument
@@ -226,6 +228,33 @@ def test_items_without_files_here_are_unsupported(host: Host) -> None:
         item = Item(Kind.RESCTRL, "gold", "schemata")
         (shown,) = ask(host.socket, {item: Wish("")}).tunables
         assert shown.state is ItemState.UNSUPPORTED
+
+
+def test_a_file_in_place_of_the_socket_is_left_alone(tmp_path: Path) -> None:
+    path = tmp_path / "tuner.sock"
+    path.write_text("mine")
+    with pytest.raises(FileExistsError, match="is not a socket"), listening(path):
+        pass
+    assert path.read_text() == "mine"
+
+
+@pytest.mark.parametrize(
+    ("error", "text"),
+    [
+        (PermissionError(errno.EACCES, "Permission denied"), "only user 0 may ask the tuner"),
+        (TimeoutError("timed out"), "tuner.sock: timed out"),
+    ],
+)
+def test_why_the_tuner_does_not_answer_is_said(
+    error: OSError, text: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    class Failing(socket.socket):
+        def connect(self, _address: object) -> None:
+            raise error
+
+    monkeypatch.setattr(socket, "socket", Failing)
+    with pytest.raises(TunerError, match=text):
+        ask(tmp_path / "tuner.sock")
 
 
 def test_who_asks_where_no_tuner_is_gets_an_error(tmp_path: Path) -> None:
