@@ -18,6 +18,7 @@ from nri_policy.node import Placed
 from nri_policy.workload.claim import DRIVER
 from tests.support import resources
 from tests.support.apiserver import Answer
+from tests.support.daemon import served
 from tests.support.dra_kubelet import DRAKubelet, PrepareError
 
 from .driver_cluster import Cluster, as_it_ran, cluster, cpu
@@ -366,6 +367,30 @@ async def test_nothing_is_published_while_the_kubelets_cpu_manager_is_static(
         await them.kubelet.restart()
         await until(lambda: them.slice is None)
     assert [each.msg for each in caplog.records].count("cpus-not-published") == 2
+
+
+async def test_what_keeps_the_driver_from_being_served_is_said(tmp_path: Path) -> None:
+    async with served(tmp_path, dra={"enabled": True}) as node:
+        (problem,) = node.daemon.claim_driver.problems()
+        assert problem == "dra: no cluster is known: neither in a pod nor --kubeconfig"
+    async with cluster(tmp_path, registers=False, pinCPU=False) as them:
+        (problem,) = them.node.daemon.claim_driver.problems()
+        assert problem == "dra: no CPUs are published: pinCPU is false"
+
+
+async def test_a_socket_that_cannot_be_made_is_tried_again(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("nri_policy.daemon.claim_driver._BACKOFF", lambda _failures: 0.0)
+    (tmp_path / "plugins_registry").touch()
+    async with cluster(tmp_path, registers=False) as them:
+        driver = them.node.daemon.claim_driver
+        await until(lambda: "plugins_registry" in "".join(driver.problems()))
+        (tmp_path / "plugins_registry").unlink()
+        await them.kubelet.register()
+        await them.publishes(numa0=3, numa1=4, numa2=4, numa3=4)
+        assert not [*driver.problems()]
+    assert [each.msg for each in caplog.records].count("driver-not-served") == 1
 
 
 async def test_a_driver_that_is_turned_off_waits_for_its_claims(tmp_path: Path) -> None:
