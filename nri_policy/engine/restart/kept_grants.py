@@ -22,8 +22,8 @@ from nri_policy.workload.request import Sort
 class Restored(Struct):
     """What became of candidates, in words, each with the container's name."""
 
-    refused: list[str] = field(default_factory=list)  # why it fits nowhere, in a `strict` change
-    flagged: list[str] = field(default_factory=list)  # what is wrong with one that stays
+    # what is wrong with one that stays; in a `strict` change also why one fits nowhere
+    flagged: list[str] = field(default_factory=list)
     short: list[str] = field(default_factory=list)  # texts on memory booked beyond the nodes'
     notes: list[str] = field(default_factory=list)  # texts on containers that were placed again
     # by pod id: why it has no room any more, in words without its name

@@ -56,7 +56,7 @@ def place_candidates(
     settle_memory(state, state.pod_memory)
     if missing is not None:
         shorter = restored.short if state.memory.missing > missing else []
-        if lost := [*restored.refused, *restored.flagged, *shorter]:
+        if lost := [*restored.flagged, *shorter]:
             raise CapacityError("; ".join(lost))
     return [*restored.flagged, *restored.short, *restored.notes]
 
@@ -122,7 +122,7 @@ def restore(
         evict(each) for each in candidates if not (each.container.claims or is_tenant(each, rooms))
     ]
     _restore(state, others, result, forced=forced, strict=strict)
-    (result.refused if strict else result.flagged).extend(complete(state))
+    result.flagged += complete(state)
     _restore_claim_users(state, claim_users, result)
     if tenants:
         orphans = [each for each in tenants if each.container.pod.id not in state.rooms]
@@ -198,7 +198,7 @@ def _restore(
                 add_notes(state, candidate.container.id, f"{refusal}; it keeps what it had")
                 result.flagged.append(f"{name}: {refusal}; it keeps what it had")
             elif strict:
-                result.refused.append(f"{name}: {refusal}")
+                result.flagged.append(f"{name}: {refusal}")
             elif candidate.container.stands_for_pod:
                 result.flagged.append(f"{name}: {refusal}; its containers have no room any more")
                 cpus = counted(candidate.request.exclusive, "CPU")

@@ -61,7 +61,7 @@ def restore_tenants(
             place(state, container, candidate.request, held, last=False)
         except PlacementError as refusal:
             if strict:
-                result.refused.append(f"{name}: {refusal}")
+                result.flagged.append(f"{name}: {refusal}")
                 continue
             room = state.rooms[container.pod.id]
             _keep(state, room, candidate, _own(state, room, candidate))
