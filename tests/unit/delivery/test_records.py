@@ -266,6 +266,26 @@ async def test_after_a_call_without_a_result_the_runtime_is_asked_for_its_list()
     assert not state.records["a"].attempts
 
 
+@pytest.mark.parametrize(("safe", "synchronized"), [(None, True), (False, False)])
+async def test_nothing_is_sent_before_it_is_known_what_the_runtime_survives(
+    *, safe: bool | None, synchronized: bool
+) -> None:
+    state, link = state_of("a"), ListingLink()
+    link.calls_are_safe, link.synchronized = safe, synchronized
+    apply(state, Decided(changes={"a": placement("1")}))
+    await Messages(state, lambda event: apply(state, event), SYSTEM_CLOCK).send(link)
+    assert link.registered == 0
+    assert [*state.waiting] == ["a"]
+
+
+def test_what_the_answer_about_a_container_says_of_it_systemd_keeps() -> None:
+    state = state_of("a")
+    apply(state, created("a", "1-3"), 1.0, written("a", "1"))
+    assert [*state.volatile] == ["a"]
+    apply(state, 2.0, Answered(about="a", own=placement("1-2", "0")))
+    assert not state.volatile
+
+
 def test_what_a_batch_may_give_is_taken_back_by_whatever_comes_next() -> None:
     """By a file, or by an answer that cannot wait for it."""
     state = state_of("a", "b")
