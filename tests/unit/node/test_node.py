@@ -10,14 +10,16 @@ from msgspec.structs import replace
 
 from nri_policy.engine.choice.shortage import PlacementError
 from nri_policy.engine.engine import Engine
-from nri_policy.engine.event import Created, Event, Reconfigured, Stopped, kind
+from nri_policy.engine.event import Created, Event, Prepared, Reconfigured, Stopped, kind
 from nri_policy.engine.grant import Decision
 from nri_policy.foundation.cpuset import CPUSet
 from nri_policy.node import Node, NodeView, Outcome
+from nri_policy.node.cpu_classes import assign_cpus
 from nri_policy.pools.capacity import CapacityError
 from nri_policy.workload.annotation_values import HintKind
 from nri_policy.workload.hints import Hint
 from tests.support import nodes
+from tests.support.claims import part
 
 
 def idle() -> tuple[Node, Engine]:
@@ -227,3 +229,24 @@ async def test_only_containers_with_cpus_of_their_own_are_in_a_class_of_cpus() -
     assert found.cpu is not None
     assert found.cpu.name == "fast"
     assert node.view.classes_of(placed[shared.id]) is None
+
+
+async def test_each_available_cpu_is_in_one_class() -> None:
+    settings = nodes.settings(
+        reservedResources={"cpu": "cpuset:0"},
+        cpuClasses=[{"name": name} for name in ("all", "reserved", "fast")],
+        sharedPoolCPUClass="all",
+        reservedPoolCPUClass="reserved",
+        defaultExclusiveCPUClass="fast",
+    )
+    node = Node(Engine(nodes.machine(), settings))
+    own = nodes.container(2000)
+    async with node.turn:
+        node.handle(Prepared(parts=(part(2000, 3),)))  # nobody uses them yet
+        node.handle(Created(container=own))
+    assert [(each.given.name, str(each.cpus), each.origin) for each in assign_cpus(node.view)] == [
+        ("reserved", "0", "reservedPoolCPUClass"),
+        ("fast", "4-5", own.full_name),
+        ("fast", "12-13", "defaultExclusiveCPUClass"),
+        ("all", "1-3,6-11,14-15", "sharedPoolCPUClass"),
+    ]
