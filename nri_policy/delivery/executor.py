@@ -63,14 +63,6 @@ class SystemdScopes(Protocol):
         ...
 
 
-class OverlapWatcher(Protocol):
-    """The look at all cpusets: `delivery.overlaps.Overlaps`."""
-
-    async def undone(self) -> Collection[str]:
-        """Return the containers on exclusive CPUs of others whose write systemd may have undone."""
-        ...
-
-
 class Executor:
     """Brings decisions about the containers of one runtime into force."""
 
@@ -93,7 +85,8 @@ class Executor:
         self.state = DeliveryState(Desired(node), has_files=cgroups is not None)
         # Actions of other parts; they return the pause until the next, where the state needs it.
         self.looks: dict[Action, Callable[[], Awaitable[float | None]]] = {}
-        self.overlaps: OverlapWatcher | None = None
+        # returns the containers on exclusive CPUs of others whose write systemd may have undone
+        self.find_undone: Callable[[], Awaitable[Collection[str]]] | None = None
         # takes back an overdue resize, unless its cgroup shows that it is in force
         self.take_back: Callable[[str, Resources | None], Awaitable[None]] | None = None
         self.leave_partitions: Callable[[], Awaitable[None]] | None = None
@@ -388,10 +381,10 @@ class Executor:
         async def look() -> None:
             if also:
                 await self.look(*also)
-            if not undone or self.overlaps is None:
+            if not undone or self.find_undone is None:
                 return
             for _ in range(2):  # systemd can undo what the first of these looks writes
-                if not (found := await self.overlaps.undone()):
+                if not (found := await self.find_undone()):
                     return
                 await self.look(*found)
 

@@ -58,7 +58,7 @@ class Overlaps:
         self._inotify: Inotify | None = None
         self._trouble = ""  # why the kernel does not tell of writes
         self._errno = 0  # of that
-        executor.overlaps = self
+        executor.find_undone = self.undone
         executor.looks[Action.OVERLAPS] = self.look
         node.add_observers(lambda *_: self.touch())
 
