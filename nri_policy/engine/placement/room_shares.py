@@ -26,7 +26,9 @@ from nri_policy.engine.placement.booking import book
 from nri_policy.engine.placement.rebooking import make_room
 from nri_policy.engine.state.state import Placed, State
 from nri_policy.foundation.cpuset import EMPTY, CPUSet
+from nri_policy.foundation.wording import counted
 from nri_policy.pools.memory_offer import MemoryShortageError, Offer
+from nri_policy.settings import FullCores
 from nri_policy.workload.pod import Container
 from nri_policy.workload.request import Request, Sort
 
@@ -149,9 +151,11 @@ def _slice(
         free &= layout.topology_hints.bounds(steering.hints).cpus
     if len(free) < request.exclusive:
         text = (
-            f"its pod's room of {len(room.grant.exclusive)} CPUs has {len(free)} left for its"
-            f" {request.exclusive} exclusive CPUs"
+            f"its pod's room of {counted(len(room.grant.exclusive), 'CPU')} has {len(free)} left"
+            f" for its {counted(request.exclusive, 'exclusive CPU')}"
         )
+        if steering.full_cores is FullCores.REQUIRE:
+            text += " (full cores: each container of the room has whole ones)"
         available = 1000 * len(free)
         raise PlacementError(Lack.CPU, request, pool=pool.name, available=available, detail=text)
     before = room.grant.ended.get(container.name, EMPTY) if held is None else held.grant.exclusive

@@ -229,6 +229,16 @@ def test_a_slice_larger_than_what_is_left_is_refused() -> None:
     assert text == "its pod's room of 4 CPUs has 2 left for its 3 exclusive CPUs"
 
 
+def test_a_slice_that_whole_cores_of_others_leave_no_cpus_is_refused_with_that_reason() -> None:
+    driver, whole = EngineDriver(fullCores="require"), rooms.pod(4000)
+    driver.create(rooms.tenant(whole, "main", 3000))
+    text = driver.refuse(rooms.tenant(whole, "proxy", 1000))
+    assert text == (
+        "its pod's room of 4 CPUs has 0 left for its 1 exclusive CPU"
+        " (full cores: each container of the room has whole ones)"
+    )
+
+
 def test_sharers_share_the_pool_s_cpus_while_slices_leave_none() -> None:
     driver, whole = EngineDriver(), rooms.pod(2000)
     log, main = rooms.tenant(whole, "log", 0, 100), rooms.tenant(whole, "main", 1000)
