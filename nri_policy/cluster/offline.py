@@ -55,9 +55,8 @@ def place(cluster: Object, group: Object, settings: Object | None = None) -> Obj
     with _text_errors():
         asked, snapshot = read_group(group), read_snapshot(cluster)
         if asked.status.assignments:  # which count, not those of the same group in the cluster
-            key = asked.key
-            groups = [asked if each.key == key else each for each in snapshot.groups]
-            snapshot = replace(snapshot, groups=tuple(groups))
+            others = (each for each in snapshot.groups if each.key != asked.key)
+            snapshot = replace(snapshot, groups=(*others, asked))
         status = engine_of(snapshot, read_settings(settings)).place(asked)
     return {
         "state": status.state,

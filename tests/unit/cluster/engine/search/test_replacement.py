@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from nri_policy.cluster import offline
+from tests.support.zone_reports import zone_report
 from tests.unit.cluster.written import (
     HOSTNAME,
     Object,
@@ -413,3 +414,25 @@ def test_of_deleted_nodes_those_that_broke_an_inner_slice_come_first() -> None:
     for host, pods in found.items():
         racks[host[:2]] += pods
     assert racks == {"yc": 4, "yd": 4}
+
+
+@pytest.mark.parametrize("listed", [True, False])
+def test_kept_pods_count_in_the_zones_of_their_hosts(listed: bool) -> None:
+    hosts = [node("a", BLOCK="x", RACK="r", ready=False)]
+    hosts += [node(name, BLOCK="x", RACK="r", cpu=8) for name in ("b", "c")]
+    zones = [zone_report("b", 4, 4, memory="8Gi"), zone_report("c", 5, 3, memory="8Gi")]
+    made = pod_set(4, name="main")
+    amounts = {"cpu": "3", "memory": "1Mi"}
+    made["template"]["spec"]["containers"][0]["resources"] = {
+        "requests": amounts,
+        "limits": amounts,
+    }
+    lost = stored({"main": {"a": 1, "b": 2, "c": 1}})
+    given = group(made, status={"assignments": lost, "unhealthyNodes": ["a"]})
+    own = {**given, "status": {"assignments": lost}}
+    cluster = {"nodes": hosts, "zones": zones, "groups": [own] if listed else []}
+    assert placed(offline.place(cluster, given, USING)) == {"main": {"b": 2, "c": 2}}
+    zones[1] = zone_report("c", 6, 2, memory="8Gi")
+    assert placed(offline.place(cluster, given, USING)) == {"main": {"b": 2, "c": 2}}
+    zones[1] = zone_report("c", 4, 2, memory="8Gi")
+    assert offline.place(cluster, given, USING)["state"] == "Unplaceable"
