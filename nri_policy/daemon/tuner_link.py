@@ -379,7 +379,7 @@ class TunerLink:
 
 
 def _uses_cpus(settings: Settings) -> bool:
-    """Return whether any exclusive CPU is to have values of its own."""
+    """Return whether an exclusive CPU gets values different from other CPUs."""
     isolates = settings.isolate_interrupts is not IsolateInterrupts.OFF
     return isolates or uses_cpu_classes(settings)
 

@@ -140,7 +140,7 @@ class DeliveryState(Observations):
     def _sent(self, known: Delivery, placement: Placement) -> Delivery:
         """Return a record after a *placement* was sent beside what the runtime asked about."""
         flight = self._flight(lost=known.phase is not Phase.RUNNING)
-        # One that still starts would not be set (§3.6).
+        # The runtime would not set a container that still starts (§3.6).
         unsure = flight.lost or known.started_at is not None
         return replace(known.informed(placement, lost=unsure), in_flight=flight)
 

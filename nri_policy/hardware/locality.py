@@ -141,8 +141,7 @@ class Locator:
     def survey(self, tree: FileTree) -> None:
         """Read in *tree*, of the same root, all hardware that can be a container's locality.
 
-        It is behind device files and network interfaces. Virtual
-        interfaces, such as pods have, are skipped.
+        It is behind device files and network interfaces; virtual interfaces of pods are skipped.
         """
         with FileTree(self._root, Notes()) as plain:
             for above in ("sys/dev/block", "sys/dev/char", "sys/class/net"):

@@ -141,7 +141,7 @@ class Runtime(Struct, frozen=True, kw_only=True):
     def events(self, *, hears_starts: bool) -> Events:
         """Return the events to subscribe to: an unknown bit makes a runtime drop the plugin.
 
-        *hears_starts* is whether the end of each start is one of them.
+        With *hears_starts*, the end of each start is an event too.
         """
         events = LIFECYCLE | Events.POST_START_CONTAINER if hears_starts else LIFECYCLE
         # 0.9.1 was never released: CRI-O 1.33 carries a snapshot of it with this event.

@@ -261,7 +261,7 @@ class MemoryMap:
         return ""
 
     def _nearest(self, to: CPUSet, among: CPUSet) -> CPUSet:
-        """Return the nodes *among* these that are nearest to *to*; if *to* is empty, all.
+        """Return the nodes *among* these nearest to the nodes *to*; without nodes *to*, all.
 
         Where the distance table is silent the distance is infinite.
         """

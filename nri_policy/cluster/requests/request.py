@@ -99,7 +99,7 @@ class PlacementPlan(Struct, frozen=True, kw_only=True):
     balanced: bool = False
     most: int | None = None  # on a host
     apart: int = -1  # level of which each domain takes one pod
-    capped: int = -1  # level where this is counted: that one, or of the one domain for all pods
+    capped: int = -1  # level where `apart` is counted; finer if all pods share a finer domain
 
 
 def requests_topology(request: PlacementRequest | None) -> bool:

@@ -177,7 +177,7 @@ class _Search(Struct, frozen=True):
     def find_some(
         self, places: Mapping[int, int], rest: Mapping[int, int], failed: Path | None
     ) -> dict[int, int]:
-        """Return where those go that need one domain, of all that are missing.
+        """Return places for the missing pods that need one common domain.
 
         Of single pods these are only those that complete a slice. Of whole inner slices all, or, if
         the domain does not hold them, those that complete the outer one.

@@ -52,7 +52,7 @@ class Ledger:
         self._usages = usages
         self._used: dict[str, Amounts] = {}  # node -> what its pods use
         self._running: dict[str, int] = {}  # node -> pods that are bound and not finished
-        self._ending: dict[str, Amounts] = {}  # node -> of it, what pods use that end by themselves
+        self._ending: dict[str, Amounts] = {}  # node -> usage of pods that end by themselves
         self._trees: dict[tuple[str, int], Tree] = {}  # by topology and types of zones
         self._spreads: dict[tuple[str, ...], SpreadTree] = {}  # by label keys
         self._origin = origin
@@ -319,7 +319,7 @@ class _WithoutUsage(Ledger):
         self._only = only
 
     def use_lasting(self, used: Mapping[str, Amounts], ending: Mapping[str, Amounts]) -> None:
-        """Take what is *used*, by node, but for what is *ending*, off the nodes that this has."""
+        """Subtract *used* less *ending* amounts, by node, from the nodes of this ledger."""
         nodes = used if self._only is None else self._only
         changes = [
             (name, of[name], times)
