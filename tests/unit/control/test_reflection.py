@@ -61,11 +61,11 @@ async def test_a_file_can_be_had_by_its_name_in_the_same_call(tmp_path: Path) ->
         ServerReflectionRequest(file_by_filename=name),
         ServerReflectionRequest(file_by_filename=name),
     )
-    for answer in answers:
-        file = FileDescriptorProto.FromString(
-            answer.file_descriptor_response.file_descriptor_proto[0]
-        )
-        assert file.name == name
+    names = [
+        FileDescriptorProto.FromString(each.file_descriptor_response.file_descriptor_proto[0]).name
+        for each in answers
+    ]
+    assert names == [name, name]
 
 
 @pytest.mark.parametrize(
