@@ -56,8 +56,6 @@ from nri_policy.cluster.requests.request import (
     Unplaceable,
     is_spread,
     make_plan,
-    named_levels,
-    requests_nothing,
     requests_topology,
     resolve_requests,
     spread_labels,
@@ -156,7 +154,7 @@ class UnitPlacement(Struct, frozen=True):
             self.state.settings,
             held=held,
             limits=self.limits,
-            implied=requests_nothing(unit),
+            implied=unit.requests_nothing,
             within=self.within,
         )
         if not is_spread(unit.workers):
@@ -240,7 +238,7 @@ class UnitPlacement(Struct, frozen=True):
             unit,
             status,
             self.state.settings,
-            implied=requests_nothing(unit),
+            implied=unit.requests_nothing,
             paths=paths,
             more=more,
             limits=self.limits,
@@ -350,9 +348,9 @@ def tree_of(state: ClusterState, unit: Unit) -> Tree:
 
     It goes below the host only as far as the request names zones.
     """
-    request = unit.workers.request or PlacementRequest()
-    topology = state.ledger.topology(request.topology)
-    named = [each for each in named_levels(request) if each not in topology.levels]
+    request = unit.workers.request
+    topology = state.ledger.topology(None if request is None else request.topology)
+    named = [each for each in unit.named_levels if each not in topology.levels]
     if not named:
         return state.tree(topology.name)
     below = [ZONE_LEVEL + kind for kind in topology.below_host]
@@ -369,7 +367,7 @@ def plan_of(state: ClusterState, unit: Unit, inside: int = 0) -> tuple[Tree, Pla
     """
     tree = tree_of(state, unit)
     anywhere = is_spread(unit.workers) and not requests_topology(unit.workers.request)
-    implied = requests_nothing(unit) or anywhere
+    implied = unit.requests_nothing or anywhere
     levels, settings = tree.shape.levels, state.settings
     return tree, make_plan(unit, implied=implied, levels=levels, settings=settings, inside=inside)
 

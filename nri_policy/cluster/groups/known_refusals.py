@@ -27,6 +27,8 @@ class _Refused(Struct):
     unit: Unit
     pods: int  # the fewest that were refused
     release: int  # no host released until then has room for a pod
+    checked: int = -1  # the release up to which `holds` is known
+    holds: bool = True
 
 
 class KnownRefusals:
@@ -36,8 +38,6 @@ class KnownRefusals:
         self._state = state
         self._asked: dict[Key, tuple[bytes, int]] = {}  # the requests of refused groups
         self._refused: dict[_Request, _Refused] = {}
-        self._checked = -1  # the release up to which `_holding` is valid
-        self._holding: dict[_Request, bool] = {}
 
     def add(self, key: Key, group: PlacementGroup, aside: frozenset[str]) -> None:
         """Take in that *group* was refused without the hosts that are set *aside*."""
@@ -53,7 +53,6 @@ class KnownRefusals:
         known = self._refused.get(request)
         if known is None or pods < known.pods or not self._still_holds(request, known):
             self._refused[request] = _Refused(unit, pods, self._state.releases)
-            self._holding.pop(request, None)
 
     def remove(self, key: Key) -> None:
         """Forget a group that was placed."""
@@ -63,7 +62,6 @@ class KnownRefusals:
         """Forget all refusals: hosts have other capacities, or their zones other free amounts."""
         self._asked.clear()
         self._refused.clear()
-        self._holding.clear()
 
     def hold_for(self, key: Key, aside: frozenset[str]) -> bool:
         """Whether a group that was refused would be refused again, without the hosts *aside*."""
@@ -88,17 +86,14 @@ class KnownRefusals:
         return None if below else found[0]
 
     def _still_holds(self, request: _Request, known: _Refused) -> bool:
-        if self._checked != self._state.releases:
-            self._checked = self._state.releases
-            self._holding.clear()
-        holds = self._holding.get(request)
-        if holds is None:
-            released = self._state.released_since(known.release)
-            holds = released is not None and not self._has_room(known.unit, released, request[0])
-            if holds:
-                known.release = self._checked
-            self._holding[request] = holds
-        return holds
+        latest = self._state.releases
+        if known.checked != latest:
+            known.checked = latest
+            hosts = self._state.released_since(known.release)
+            known.holds = hosts is not None and not self._has_room(known.unit, hosts, request[0])
+            if known.holds:
+                known.release = latest
+        return known.holds
 
     def _has_room(self, unit: Unit, hosts: Collection[str], aside: Collection[str]) -> bool:
         """Whether one of *hosts* has enough free for a pod, without regard to zones."""

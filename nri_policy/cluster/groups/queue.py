@@ -31,6 +31,7 @@ class Queue:
     def __init__(self, groups: GroupTable) -> None:
         self._groups = groups
         self._change = 0
+        self._lasting: set[Key] = set()  # groups whose refusals still hold at this change
 
     def __len__(self) -> int:
         return len(self._groups.waiting)
@@ -43,6 +44,7 @@ class Queue:
 
     def put(self, key: Key, place: QueuePlace) -> None:
         """Take a group, which may be tried at once."""
+        self._lasting.discard(key)
         self._groups.update(key, place=place)
 
     def prioritize(self, key: Key, priority: int) -> None:
@@ -55,6 +57,7 @@ class Queue:
     def note_edit(self, key: Key) -> None:
         """Retry a waiting group, because its request changed."""
         if key in self:
+            self._lasting.discard(key)
             self._update(key, tried=-1, final=False, barred=False)
 
     def remove(self, key: Key) -> None:
@@ -65,6 +68,7 @@ class Queue:
     def note_change(self) -> None:
         """Note that a group may fit now."""
         self._change += 1
+        self._lasting.clear()
 
     def note_new_cluster(self) -> None:
         """Note that nodes or lasting pods changed: final refusals are void."""
@@ -87,7 +91,7 @@ class Queue:
 
     def note_lasting_refusal(self, key: Key) -> None:
         """Record that the latest refusal of a group still holds."""
-        self._update(key, tried=self._change)
+        self._lasting.add(key)
 
     def bar(self, key: Key) -> None:
         """Reserve no hosts for a group until nodes or lasting pods change."""
@@ -121,7 +125,7 @@ class Queue:
     def due(self) -> Iterator[Key]:
         """Yield the groups to try, in order; `remove` or `note_refusal` follows each."""
         for key, place in self._in_order():
-            if place.tried != self._change and key in self:
+            if place.tried != self._change and key in self and key not in self._lasting:
                 yield key
 
     def all_due(self) -> Iterator[Key]:
@@ -139,7 +143,7 @@ class Queue:
         """
         found: dict[str, tuple[tuple[int, bool, bool, Rank], Key]] = {}
         for key, place in self._groups.waiting.items():
-            if (place.refused or place.holds) and _is_holder(place, now, timeout):
+            if _is_holder(place, now, timeout):
                 priority, waits, *_ = place.rank
                 order = priority, waits, key not in current, place.rank
                 first = found.get(place.topology)
@@ -162,11 +166,9 @@ class Queue:
 
 
 def _is_holder(place: QueuePlace, now: float, timeout: float) -> bool:
-    if place.barred or now < place.paused_until:
+    if place.barred or not (place.holds or (place.refused and not place.hopeless)):
         return False
-    if place.holds:
-        return True
-    return place.refused and not place.hopeless and now >= place.since + timeout
+    return now >= place.paused_until and (place.holds or now >= place.since + timeout)
 
 
 def seconds_between(earlier: str, later: str) -> float:

@@ -211,12 +211,14 @@ class WaitingGroups:
         preemption, other groups may have come that can leave: all are tried.
         """
         preemption = self._engine.state.settings.groups.preemption
+        holding, waiting = self._groups.holding, self._groups.waiting
         for key in keys:
+            place = waiting[key]
             if (
                 preemption
-                or key in self._groups.holding
-                or not self.queue.place(key).was_tried
-                or not self._known.hold_for(key, self._aside(self.queue.rank(key)))
+                or key in holding
+                or not place.was_tried
+                or not self._known.hold_for(key, self._aside(place.rank))
             ):
                 yield key
             else:
@@ -349,9 +351,12 @@ class WaitingGroups:
 
     def _aside(self, rank: Rank) -> frozenset[str]:
         """Return the hosts that are set aside for groups before this rank."""
-        if not self._groups.holding:
-            return frozenset()
-        return _all_of(tuple([hosts for _, other, hosts in self.reservations() if other < rank]))
+        waiting, ahead = self._groups.waiting, []
+        for key, hold in self._groups.holding.items():  # each group asks: no generator
+            place = waiting.get(key)
+            if place is not None and place.rank < rank:
+                ahead.append(hold.hosts)
+        return _all_of(tuple(ahead))
 
     def _without(self, hosts: frozenset[str]) -> Engine:
         """Return the engine without hosts; a fork is kept, for most groups are refused."""

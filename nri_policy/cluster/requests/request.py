@@ -75,6 +75,16 @@ class Unit(Struct, frozen=True, kw_only=True, dict=True):
         return tuple(each.name for each in self.pod_sets)
 
     @cached_property
+    def named_levels(self) -> Sequence[str]:
+        """The levels that its request names."""
+        return named_levels(self.workers.request)
+
+    @cached_property
+    def requests_nothing(self) -> bool:
+        """Whether neither pod set names where its pods are to go."""
+        return not any(requests_topology(each.request) or is_spread(each) for each in self.pod_sets)
+
+    @cached_property
     def plans(self) -> dict[object, PlacementPlan]:
         """What `plan` has returned: each attempt to place a group asks again."""
         return {}
@@ -353,8 +363,3 @@ def _index(name: str, levels: Sequence[str], what: str) -> int:
     if name in levels:
         return levels.index(name)
     raise Unplaceable(f"no requested {what}: {name}")
-
-
-def requests_nothing(unit: Unit) -> bool:
-    """Return whether a pod set asks for nothing, nor does its mate in a leader group."""
-    return not any(requests_topology(each.request) or is_spread(each) for each in unit.pod_sets)

@@ -59,6 +59,28 @@ def test_a_group_is_tried_again_only_after_a_change() -> None:
     assert tried(queue, fits="b") == "abc"
 
 
+def test_a_refusal_that_still_holds_lasts_until_a_change_or_another_request() -> None:
+    queue = queue_of((A, 0, 0.0), (B, 0, 1.0), (C, 0, 2.0))
+    assert tried(queue) == "abc"
+
+    def last() -> None:
+        queue.note_change()
+        for key in queue.due():
+            queue.note_lasting_refusal(key)
+        assert tried(queue) == ""
+
+    last()
+    queue.note_edit(B)
+    assert tried(queue) == "b"
+    last()
+    queue.remove(C)
+    queue.put(C, QueuePlace(rank_of(0, 2.0)))
+    assert tried(queue) == "c"
+    last()
+    queue.note_change()
+    assert tried(queue) == "abc"
+
+
 def test_what_changes_while_groups_are_tried_is_not_lost() -> None:
     queue = queue_of((A, 0, 0.0), (B, 0, 1.0))
     for key in queue.due():
