@@ -321,16 +321,13 @@ class _WithoutUsage(Ledger):
     def use_lasting(self, used: Mapping[str, Amounts], ending: Mapping[str, Amounts]) -> None:
         """Subtract *used* less *ending* amounts, by node, from the nodes of this ledger."""
         nodes = used if self._only is None else self._only
-        changes = [
-            (name, of[name], times)
-            for name in nodes
-            for of, times in ((used, 1), (ending, -1))
-            if name in of
+        lasting = [  # as it is now: pods that end come and go meanwhile
+            (name, _less(used[name], ending.get(name, {}))) for name in nodes if name in used
         ]
 
         def use(tree: Tree | SpreadTree) -> None:
-            for name, amounts, times in changes:
-                tree.use(name, amounts, times)
+            for name, amounts in lasting:
+                tree.use(name, amounts, 1)
 
         self._each(use)
 
@@ -354,6 +351,10 @@ def _add(by_node: dict[str, Amounts], node: str, amounts: Amounts, times: int) -
         own = by_node[node] = {}
     for name, amount in amounts.items():
         own[name] = own.get(name, 0) + amount * times
+
+
+def _less(amounts: Amounts, others: Amounts) -> Amounts:
+    return {name: amount - others.get(name, 0) for name, amount in amounts.items()}
 
 
 def _assume(tree: Tree | SpreadTree, usage: Usage, times: int) -> None:

@@ -211,3 +211,16 @@ def test_a_bound_pod_takes_one_entry_of_memory() -> None:
     finally:
         tracemalloc.stop()
     assert taken / len(names) < 200  # its key, its value, and its part of one table
+
+
+def test_what_ends_after_a_cluster_was_emptied_takes_nothing_there() -> None:
+    state = engine().state
+    kind = state.kind({"cpu": 1000})
+    state.bind("default", "service", "a1", kind)
+    emptied = state.emptied(())
+    state.bind("default", "job", "a1", kind, ends=True)
+    assert emptied.is_up_to_date()
+    tree = emptied.tree("default")
+    leaf = tree.leaf_of("a1")
+    assert leaf is not None
+    assert tree.rows.room(leaf)["cpu"] == 3000
