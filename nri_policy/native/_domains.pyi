@@ -1,3 +1,4 @@
+from array import array
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Protocol, TypeVar, final
 
@@ -10,10 +11,11 @@ class _Node(Protocol):
 _N = TypeVar("_N", bound=_Node)
 
 def arrange(
-    nodes: Iterable[_N],
+    nodes: list[_N],
     levels: tuple[str, ...],
     wanted: dict[str, str],
     left_out: dict[str, str],
+    in_order: array[int],
 ) -> tuple[list[tuple[str, ...]], list[_N], dict[int, list[_N]]]: ...
 
 class _Labelled(_Node, Protocol):
@@ -23,8 +25,11 @@ class _Labelled(_Node, Protocol):
 _L = TypeVar("_L", bound=_Labelled)
 
 def arrange_by_labels(
-    nodes: list[_L], keys: tuple[str, ...]
-) -> tuple[list[int], list[str], list[int], Domains]: ...
+    nodes: Sequence[_L | None],
+    by_name: Iterable[int],
+    keys: tuple[str, ...],
+    places: array[int],
+) -> tuple[list[_L], list[int], Domains]: ...
 
 class _Usable(_Node, Protocol):
     @property
@@ -78,6 +83,7 @@ class Rows:
         at: int,
         amounts: dict[str, int],
         times: int,
+        moved: array[int] | None = None,
     ) -> None: ...
     def fill(self, amounts: list[dict[str, int] | None]) -> None: ...
     def copy(self) -> Rows: ...

@@ -97,12 +97,16 @@ def test_nodes_are_in_the_order_of_their_values_and_names(
 ) -> None:
     made = [ClusterNode(f"n{at:02}", each, {}) for at, each in enumerate(labels)]
     nodes = data.draw(st.permutations(made))
+    there = [(data.draw(st.booleans()) and node) or None for node in nodes]
+    by_name = sorted(range(len(nodes)), key=lambda at: nodes[at].name)
     for keys in ((), ("k",), ("l", "k")):
-        order, names, places, domains = arrange_by_labels(nodes, keys)
-        paths = sorted((*(node.labels.get(key, "") for key in keys), node.name) for node in nodes)
-        assert [nodes[at].name for at in order] == [path[-1] for path in paths]
-        assert names == [node.name for node in nodes]
-        assert [order[place] for place in places] == [*range(len(nodes))]
+        places = array("i", bytes(4 * len(nodes)))
+        found, order, domains = arrange_by_labels(there, by_name, keys, places)
+        paths = sorted((*(node.labels.get(key, "") for key in keys), node.name) for node in found)
+        assert [node.name for node in found] == [path[-1] for path in paths]
+        assert found == [there[at] for at in order]
+        assert sorted(order) == [at for at, node in enumerate(there) if node is not None]
+        assert [*places] == [order.index(at) if at in order else -1 for at in range(len(nodes))]
         wanted = Domains(paths)
         assert domains.leaves == wanted.leaves
         for level in range(wanted.levels):

@@ -9,7 +9,7 @@ cimport cython
 from cpython.dict cimport PyDict_Next
 from cpython.mem cimport PyMem_Calloc, PyMem_Free, PyMem_Realloc
 from cpython.object cimport PyObject
-from libc.stdint cimport int64_t, uint8_t
+from libc.stdint cimport int32_t, int64_t, uint8_t
 from libc.string cimport memcpy, memset
 
 cdef enum:
@@ -21,11 +21,13 @@ cdef int64_t CUT = MOST_AMOUNT
 cdef int64_t UNLISTED = <int64_t> 1 << 61
 
 
-def arrange(nodes, tuple levels not None, dict wanted not None, dict left_out not None):
+def arrange(list nodes not None, tuple levels not None, dict wanted not None, dict left_out not None,
+            int32_t[::1] in_order not None):
     """Return the paths that *nodes* have by their labels, sorted, the first node of each by name, and all others.
 
     Others come as a dict from the index of their path. A node that is not ready, cordoned, or lacks one of the *wanted*
-    labels or a level takes no part: its name and why go to *left_out*.
+    labels or a level takes no part: its name and why go to *left_out*. Fills *in_order* with the indices of paths, in the
+    order of their first nodes among *nodes*.
     """
     cdef dict top = {}, at, labels
     cdef list paths = [], firsts = []
@@ -62,6 +64,7 @@ def arrange(nodes, tuple levels not None, dict wanted not None, dict left_out no
             else:
                 at = below
     _flatten(top, (), last, paths, firsts, others)
+    _find_in_order(nodes, firsts, in_order)
     return paths, firsts, others
 
 
@@ -80,16 +83,56 @@ cdef _flatten(dict at, tuple above, int left, list paths, list firsts, dict othe
         firsts.append(below)
 
 
-def arrange_by_labels(list nodes not None, tuple keys not None):
-    """Return the order of *nodes* by the values of labels, then by name; their names, their places in it; its domains.
+def _name(node):
+    return node.name
 
-    The order is of indices into *nodes*, names and places are by these. A missing label is the empty value.
+
+cdef _find_in_order(list nodes, list firsts, int32_t[::1] in_order):
+    """Fill *in_order* with the indices of *firsts* in the order of *nodes*, by identity: a table with open addresses."""
+    cdef size_t size = 2, at
+    cdef int index, found = 0
+    while size < 2 * <size_t> len(firsts):
+        size *= 2
+    cdef PyObject **node_at = <PyObject **> PyMem_Calloc(size, sizeof(PyObject *))
+    cdef int *index_at = <int *> PyMem_Calloc(size, sizeof(int))
+    try:
+        if not (node_at and index_at):
+            raise MemoryError
+        for index in range(len(firsts)):
+            at = _slot(node_at, size, <PyObject *> firsts[index])
+            node_at[at], index_at[at] = <PyObject *> firsts[index], index
+        for node in nodes:
+            at = _slot(node_at, size, <PyObject *> node)
+            if node_at[at]:
+                in_order[found] = index_at[at]
+                found += 1
+    finally:
+        PyMem_Free(node_at)
+        PyMem_Free(index_at)
+
+
+cdef inline size_t _slot(PyObject **node_at, size_t size, PyObject *node) noexcept:
+    """Return where a node is in the table, or would be."""
+    cdef size_t at = (<size_t> node >> 4) & (size - 1)
+    while node_at[at] and node_at[at] != node:
+        at = (at + 1) & (size - 1)
+    return at
+
+
+def arrange_by_labels(list nodes not None, by_name not None, tuple keys not None, int32_t[::1] places not None):
+    """Return *nodes* by the values of labels, then by name, their indices in this order, and its domains.
+
+    *by_name* are the indices of nodes by name. An index may have no node. A missing label is the empty value. Fills
+    *places* with the place in the order of each index, -1 without a node.
     """
     cdef dict top = {}, at, labels
-    cdef list order = [], names = [], splits = [], places
-    cdef int last = len(keys) - 1, level, number, n = len(nodes)
-    for number in range(n):
-        node = nodes[number]
+    cdef list order = [], splits = [], found = []
+    cdef int last = len(keys) - 1, level, place = 0
+    places[:] = -1
+    for number in by_name:
+        node = nodes[<int> number]
+        if node is None:
+            continue
         at, labels, value = top, node.labels, ""
         for level in range(last + 1):
             value = labels.get(keys[level], "")
@@ -102,34 +145,25 @@ def arrange_by_labels(list nodes not None, tuple keys not None):
         if below is None:
             below = at[value] = []
         (<list> below).append(number)
-        names.append(node.name)
-    _line_up(top, 0, last, 0, names, order, splits)
-    places = [None] * n
-    for number in range(n):
-        places[<int> order[number]] = number
-    return order, names, places, Domains(None, len(keys) + 1, splits)
+    _line_up(top, 0, last, 0, order, splits)
+    for number in order:
+        found.append(nodes[<int> number])
+        places[<int> number] = place
+        place += 1
+    return found, order, Domains(None, len(keys) + 1, splits)
 
 
-cdef _line_up(dict at, int level, int last, int split, list names, list order, list splits):
+cdef _line_up(dict at, int level, int last, int split, list order, list splits):
     """Add what is below a domain, in order, and from which level on each leaf is in other domains than the one before."""
     for value in sorted(at):
         below = at[value]
         if level < last:
-            _line_up(below, level + 1, last, split, names, order, splits)
+            _line_up(below, level + 1, last, split, order, splits)
         else:
-            order += _by_name(below, names)
+            order += below
             splits.append(split)
             splits += [last + 1] * (len(below) - 1)
         split = level
-
-
-cdef list _by_name(list numbers, list names):
-    """Return the numbers of names in the order of these, which they mostly are in."""
-    cdef int at
-    for at in range(1, len(numbers)):
-        if <str> names[<int> numbers[at]] < <str> names[<int> numbers[at - 1]]:
-            return sorted(numbers, key=names.__getitem__)
-    return numbers
 
 
 def index(list nodes not None, list paths not None):
@@ -154,10 +188,6 @@ def index(list nodes not None, list paths not None):
         amounts.append(node.allocatable)
     by_host = by_name.copy() if alike else {(<tuple> paths[leaf])[last]: leaf for leaf in range(n)}
     return by_name, by_host, tainted, amounts, bool(alike)
-
-
-def _name(node):
-    return node.name
 
 
 cdef list _splits(list paths):
@@ -341,10 +371,12 @@ cdef class Rows:
             self.free[<int> number][leaf] += _product(amount, times)
         self.touch(leaf)
 
-    def take(self, dict leaves not None, places not None, int at, dict amounts not None, int64_t times):
+    def take(self, dict leaves not None, places not None, int at, dict amounts not None, int64_t times,
+             const int32_t[::1] moved=None):
         """Take *amounts* off *places*, for each of the pods there, *times* times.
 
-        The value *at* that index names the leaf, by *leaves*; places without one are left out.
+        The value *at* that index names the leaf, by *leaves*; places without one are left out. With *moved*, that is the
+        leaf where the named one is now, -1 where it is none.
         """
         cdef Vector pod = Vector(self, amounts)
         cdef int64_t count
@@ -354,6 +386,10 @@ cdef class Rows:
             if found is None:
                 continue
             leaf, count = found, times * <int64_t> place.count
+            if moved is not None:
+                leaf = moved[leaf]
+                if leaf < 0:
+                    continue
             self._check(leaf)
             for column in range(pod.size):
                 self.free[pod.resource[column]][leaf] -= _product(pod.amount[column], count)

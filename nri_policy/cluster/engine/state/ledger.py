@@ -251,12 +251,15 @@ class Ledger:
         return tree.fork()
 
     def _make_tree(self, topology: Topology, depth: int) -> Tree:
-        nodes = self._view.nodes.values()
+        nodes, names = self._view.nodes, sorted(self._view.nodes)
+        every = [*nodes.values()]
+        if names != [*nodes]:  # mostly, they come by name
+            every = [nodes[name] for name in names]
         if not depth:
-            return Tree(topology, nodes, self._used)
+            return Tree(topology, every, self._used)
         return ZoneTree(
             topology,
-            nodes,
+            every,
             self._used,
             hosts=self.tree(topology.name),
             below=topology.below_host[:depth],
@@ -270,8 +273,8 @@ class Ledger:
             alike = topology.levels == levels
             tree = self.tree(topology.name) if alike else self._trees.get((topology.name, 0))
             if tree is not None and tree.knows_all(nodes):
-                return SpreadTree(keys, [*nodes.values()], self._used, self._running, tree)
-        made = SpreadTree(keys, [*nodes.values()], self._used, self._running)
+                return SpreadTree(keys, nodes, self._used, self._running, tree)
+        made = SpreadTree(keys, nodes, self._used, self._running)
         self._count_in(made)
         return made
 

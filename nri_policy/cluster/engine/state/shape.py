@@ -7,7 +7,7 @@ shape. A tree shares it with its forks.
 from __future__ import annotations
 
 from bisect import bisect_left
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 
 from nri_policy.cluster.objects.assignment import DomainAssignment
 from nri_policy.cluster.objects.node import ClusterNode
@@ -25,7 +25,7 @@ class Shape:
         self,
         topology: Topology,
         paths: list[Path],
-        hosts: Mapping[str, int],
+        hosts: dict[str, int],
         below: Sequence[str] = (),
     ) -> None:
         """Take the *paths* of leaves, in order, and the types of zones that lie *below* hosts.

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from array import array
 from collections import Counter
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from functools import partial
 from types import MappingProxyType
 from typing import Self, cast
@@ -41,7 +41,7 @@ class SpreadTree:
     def __init__(
         self,
         keys: Sequence[str],
-        nodes: list[ClusterNode],
+        nodes: Mapping[str, ClusterNode],
         used: Mapping[str, Amounts],
         running: Mapping[str, int],
         tree: Tree | None = None,
@@ -53,59 +53,74 @@ class SpreadTree:
         self._keys = tuple(keys)
         self._used = used
         self._running = running
-        self._gone: dict[tuple[str, ...], int] = {}  # leaves of nodes that went, by path
+        self._gone: dict[int, tuple[str, ...]] = {}  # leaf of a node that went -> its path
         self._counts = KnownCounts()
+        self._numbers: dict[str, int]  # node -> its number, which is its leaf in the *tree*
+        self._hosts: dict[str, int]  # hostname -> the same
+        self._leaves: array[int]  # number -> leaf, -1 for none
         self._nodes: list[ClusterNode]  # by leaf; a deleted node stays in its last form
         self._tainted: set[int]  # leaves
-        if tree is not None and tree.has_all(len(nodes), self._keys):
+        if tree is None:
+            self._count_nodes(nodes)
+        elif tree.has_all(len(nodes), self._keys):
             self._copy_tree(tree)
         else:
-            order, names, places, self.domains = arrange_by_labels(nodes, self._keys)
-            self._nodes = [nodes[at] for at in order]
-            self._at = dict(zip(names, places, strict=True))
-            self._hosts = self._at.copy()
-            if tree is None:
-                self._count_nodes()
-            else:
-                leaves = [tree.shape.hosts[name] for name in names]
-                self._take_over(tree, [leaves[at] for at in order])
+            self._take_over(tree, nodes)
         self._unlabelled = self._find_unlabelled()
         self._filters = Filters(len(self._nodes))
         self._every = array("i", bytes(4 * len(self._nodes)))
         for name, number in running.items():
             self.run(name, number)
 
-    def _count_nodes(self) -> None:
+    def _count_nodes(self, nodes: Mapping[str, ClusterNode]) -> None:
         """Count what nodes have, and what their pods use."""
-        self._tainted = {leaf for leaf, node in enumerate(self._nodes) if node.taints}
+        names = sorted(nodes)
+        order = self._arrange([nodes[name] for name in names], range(len(names)))
+        self._numbers = self._hosts = {name: number for number, name in enumerate(names)}
         hosts = [node.labels.get(HOSTNAME, node.name) for node in self._nodes]
         if hosts != [node.name for node in self._nodes]:
-            self._hosts = {host: leaf for leaf, host in enumerate(hosts)}
+            self._hosts = dict(zip(hosts, order, strict=True))
+        self._tainted = {leaf for leaf, node in enumerate(self._nodes) if node.taints}
         self.rows = Rows(self.domains)
         self.rows.fill([node.allocatable if _is_open(node) else None for node in self._nodes])
         for name, amounts in self._used.items():
             self.use(name, amounts, 1)
 
+    def _arrange(self, nodes: Sequence[ClusterNode | None], by_name: Iterable[int]) -> list[int]:
+        """Make leaves of *nodes* by number; return the numbers in order. Some may have no node."""
+        self._leaves = array("i", bytes(4 * len(nodes)))
+        self._nodes, order, self.domains = arrange_by_labels(
+            nodes, by_name, self._keys, self._leaves
+        )
+        return order
+
     def _copy_tree(self, tree: Tree) -> None:
         """Take over a tree of the same labels in which all nodes take part."""
         self._nodes = cast("list[ClusterNode]", tree.nodes_by_leaf())  # it has all
         self._tainted = tree.tainted_leaves()
-        self._at = dict(tree.leaves_of_nodes())
-        self._hosts = self._at.copy()
+        self._numbers = self._hosts = tree.shape.hosts
+        self._leaves = array("i", range(len(self._nodes)))
         self.domains, self.rows = tree.shape.domains, tree.rows.copy()
 
-    def _take_over(self, tree: Tree, leaves: list[int]) -> None:
-        """Take over what a tree has counted; *leaves* are those of the tree, by leaf."""
-        self.rows = tree.rows.arranged(self.domains, leaves)
-        tainted, there = tree.tainted_leaves(), tree.leaves_of_nodes()
-        self._tainted = set()
-        if tainted:
-            self._tainted = {leaf for leaf, at in enumerate(leaves) if at in tainted}
-        for name in self._at.keys() - there.keys() if len(there) < len(leaves) else ():
-            leaf = self._at[name]
-            self._join(leaf, 1)
-            if self._nodes[leaf].taints:
-                self._tainted.add(leaf)
+    def _take_over(self, tree: Tree, nodes: Mapping[str, ClusterNode]) -> None:
+        """Take over what a tree has counted, and count those of *nodes* that take no part there."""
+        self._numbers = self._hosts = tree.shape.hosts
+        found, paths = tree.nodes_by_leaf(), tree.shape.paths
+        out: list[int] = []
+        if len(tree.leaves_of_nodes()) < len(found):
+            out = [number for number, node in enumerate(found) if node is None]
+        for number in out:
+            found[number] = nodes.get(paths[number][-1])
+        order = self._arrange(found, tree.leaves_by_name())
+        self.rows = tree.rows.arranged(self.domains, order)
+        self._tainted = {self._leaves[number] for number in tree.tainted_leaves()}
+        for number in out:
+            leaf = self._leaves[number]
+            if leaf >= 0:
+                self._join(leaf, 1)
+                self._tainted.discard(leaf)
+                if self._nodes[leaf].taints:
+                    self._tainted.add(leaf)
 
     def fork(self) -> Self:
         """Return a tree that goes on by itself, while no node changes in this one."""
@@ -119,7 +134,7 @@ class SpreadTree:
         every = array("i", bytes(4 * len(self._nodes)))
         made = copy_with(self, rows=Rows(self.domains), _every=every, _counts=KnownCounts())
         for name in nodes if only is None else only:
-            leaf = self._at.get(name)
+            leaf = self._leaf(name)
             if leaf is not None and _is_open(nodes[name]):
                 made.rows.add(leaf, nodes[name].allocatable, 1, 1)
         return made
@@ -131,18 +146,18 @@ class SpreadTree:
         """
         if len(self._hosts) < len(self._nodes):
             return False  # hostnames that are there twice
-        leaf = None
         if old is not None:
-            leaf = self._at.pop(old.name)
+            leaf = self._leaves[self._numbers[old.name]]
             self._join(leaf, -1)
             self._nodes[leaf] = replace(old, ready=False)
-            self._gone[self._path(old)] = leaf
+            self._gone[leaf] = self._path(old)
         if new is None:
             return True
-        leaf = self._gone.pop(self._path(new), None)
-        if leaf is None or self._nodes[leaf].labels.get(HOSTNAME) != new.labels.get(HOSTNAME):
+        leaf = self._leaves[self._numbers[new.name]] if new.name in self._numbers else -1
+        if self._gone.pop(leaf, None) != self._path(new):
             return False
-        self._at[new.name] = leaf
+        if self._nodes[leaf].labels.get(HOSTNAME) != new.labels.get(HOSTNAME):
+            return False
         self._every[leaf] = self._running.get(new.name, 0)
         self._nodes[leaf] = new
         self._tainted.discard(leaf)
@@ -154,7 +169,7 @@ class SpreadTree:
 
     def use(self, node: str, amounts: Amounts, times: int) -> None:
         """Take what a pod requests off its node *times* times."""
-        leaf = self._at.get(node)
+        leaf = self._leaf(node)
         if leaf is not None and _is_open(self._nodes[leaf]):
             self.rows.add(leaf, amounts, -times)
 
@@ -166,18 +181,18 @@ class SpreadTree:
         if HOSTNAME not in usage.levels:
             return False
         at = usage.levels.index(HOSTNAME)
-        self.rows.take(self._hosts, usage.places, at, usage.amounts, times)
+        self.rows.take(self._hosts, usage.places, at, usage.amounts, times, self._leaves)
         return True
 
     def close(self, node: ClusterNode) -> None:
         """Let no pods go to a node."""
-        leaf = self._at.get(node.name)
+        leaf = self._leaf(node.name)
         if leaf is not None and _is_open(node):
             self.rows.add(leaf, {}, 0, -1)
 
     def run(self, node: str, times: int) -> None:
         """Take in that pods began to run on a node, or ended."""
-        leaf = self._at.get(node)
+        leaf = self._leaf(node)
         if leaf is not None:
             self._every[leaf] += times
 
@@ -252,8 +267,9 @@ class SpreadTree:
         """Return pods by the domain of the first label's value."""
         found: Counter[int] = Counter()
         for node, number in pods.items():
-            if node in self._at:
-                found[self.domains.above(self._at[node], 0)] += number
+            leaf = self._leaf(node)
+            if leaf is not None:
+                found[self.domains.above(leaf, 0)] += number
         return found
 
     def _takes_any(self, domain: int, kind: Filter, within: Collection[str] | None) -> bool:
@@ -264,6 +280,12 @@ class SpreadTree:
             and (within is None or nodes[leaf].name in within)
             for leaf in self.domains.leaves_below(domain)
         )
+
+    def _leaf(self, node: str) -> int | None:
+        """Return the leaf of a node, None for one that is not there."""
+        number = self._numbers.get(node)
+        leaf = -1 if number is None else self._leaves[number]
+        return None if leaf < 0 or leaf in self._gone else leaf
 
     def _path(self, node: ClusterNode) -> tuple[str, ...]:
         return (*(node.labels.get(key, "") for key in self._keys), node.name)
@@ -305,7 +327,7 @@ class SpreadTree:
     def _by_leaf(self, numbers: Mapping[str, int]) -> array[int]:
         by_leaf = array("i", bytes(4 * len(self._nodes)))
         for node, number in numbers.items():
-            leaf = self._at.get(node)
+            leaf = self._leaf(node)
             if leaf is not None:
                 by_leaf[leaf] = min(number, MAX_COUNT)
         return by_leaf

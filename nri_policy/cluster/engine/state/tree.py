@@ -8,6 +8,7 @@ what is left there, of which each fork has its own.
 
 from __future__ import annotations
 
+from array import array
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from functools import partial
 from typing import Any, Self
@@ -33,6 +34,7 @@ from nri_policy.native._domains import Mask, Rows, Vector, arrange, index
 _FULL = 1  # code of leaves without room for a leader; never shown
 
 _ANYWHERE = PodSpec()
+_ALONE = array("i", [0])  # the order of one node
 
 
 class Demand(Struct, frozen=True, kw_only=True):
@@ -72,17 +74,22 @@ class Tree:
     def __init__(
         self, topology: Topology, nodes: Iterable[ClusterNode], used: Mapping[str, Amounts]
     ) -> None:
+        """Take *nodes* by name, and by node what its pods use, read again as it changes."""
         self.left_out: dict[str, str] = {}  # node -> why it takes no part
         self._used = used
         self._hosts_assigned = False  # whether assignments name hosts below the leaves
         self.known_counts = KnownCounts()
+        every = [*nodes]
+        self._by_name = array("i", bytes(4 * len(every)))  # leaves, by the names of first nodes
         paths, first, others = arrange(
-            nodes, tuple(topology.levels), topology.node_labels, self.left_out
+            every, tuple(topology.levels), topology.node_labels, self.left_out, self._by_name
         )
+        del self._by_name[len(paths) :]
         found = index(first, paths)
         if topology.by_host and (others or len(found[1]) < len(first)):
-            paths, first = self._keep_first(paths, first, others)
+            paths, first, kept = self._keep_first(paths, first, others)
             found = index(first, paths)
+            self._by_name = array("i", [kept[leaf] for leaf in self._by_name if leaf in kept])
         self._node_at: dict[str, int]  # node -> its leaf, the first of its zones
         self._host_at: dict[str, int]  # hostname -> the same
         self._tainted: set[int]  # leaves
@@ -122,20 +129,20 @@ class Tree:
 
     def _keep_first(
         self, paths: list[Path], first: list[ClusterNode], others: Mapping[int, list[ClusterNode]]
-    ) -> tuple[list[Path], list[ClusterNode]]:
+    ) -> tuple[list[Path], list[ClusterNode], dict[int, int]]:
         """Leave out nodes with the hostname of another: the first by path, then by name, stays."""
         hosts = [path[-1] for path in paths]
         for leaf, more in others.items():
             self.left_out |= dict.fromkeys((each.name for each in more), _twice(hosts[leaf]))
         seen: set[str] = set()
-        kept = []
+        kept: dict[int, int] = {}  # leaf -> what it is then
         for leaf, host in enumerate(hosts):
             if host in seen:
                 self.left_out[first[leaf].name] = _twice(host)
             else:
-                kept.append(leaf)
+                kept[leaf] = len(kept)
                 seen.add(host)
-        return [paths[leaf] for leaf in kept], [first[leaf] for leaf in kept]
+        return [paths[leaf] for leaf in kept], [first[leaf] for leaf in kept], kept
 
     def by_leaf(self, pods: Mapping[str, int]) -> dict[int, int]:
         """Return pods by leaf, from pods by node; nodes without a leaf are left out."""
@@ -159,6 +166,10 @@ class Tree:
         """Return whether so many nodes take part, on all leaves, below the values of *keys*."""
         full = len(self._node_at) == len(self._nodes) == nodes
         return full and self.shape.levels == (*keys, HOSTNAME)
+
+    def leaves_by_name(self) -> array[int]:
+        """Return the leaves by the names of the nodes that they were made for."""
+        return self._by_name
 
     def knows_all(self, nodes: Mapping[str, ClusterNode]) -> bool:
         """Return whether each of all *nodes* has a leaf by its name, taking part or not."""
@@ -400,7 +411,9 @@ class Tree:
     def _path(self, node: ClusterNode) -> Path | None:
         """Return the path of a node; None, and noted why, if it takes no part (cluster.md §4.1)."""
         topology = self.shape.topology
-        paths, *_ = arrange([node], tuple(topology.levels), topology.node_labels, self.left_out)
+        paths, *_ = arrange(
+            [node], tuple(topology.levels), topology.node_labels, self.left_out, _ALONE
+        )
         return paths[0] if paths else None
 
     def _leave(self, node: ClusterNode, leaf: int) -> None:

@@ -421,3 +421,45 @@ def test_what_a_topology_has_counted_counts_for_labels_that_are_no_level() -> No
     for made in (counted, fresh):
         made.state.remove_group("default", "packed")
     assert counted.spread(asked) == fresh.spread(asked) != first
+
+
+def test_a_tree_of_a_topology_is_taken_over_whatever_its_nodes_are() -> None:
+    """In another order than that of their names; some went, some take no part, one has a taint."""
+
+    def team(name: str, **more: Any) -> Object:
+        made = node(name, rack=f"r{ord(name[0]) % 2}", team=f"t{ord(name[0]) % 3}", **more)
+        made["metadata"]["labels"][HOSTNAME] = name
+        return made
+
+    def placed() -> list[Any]:
+        asked = [group(count, "team", cpu=4) for count in (1, 3, 9, 40)]
+        return [engine.spread(read_group(each)) for each in asked]
+
+    found: list[list[Any]] = []
+    for first in (True, False):
+        cluster = Cluster(read_snapshot({"nodes": [team(name) for name in "hcafbegd"]}).nodes)
+        using = ClusterSettings(topologies=[Topology(levels=["rack", HOSTNAME])])
+        engine = Engine(using, cluster.view)
+        cluster.follow(engine.state)
+        pods = [running(f"p{at}", at, group="g", cpu=3) for at in "aeg"]
+        for pod in read_snapshot({"pods": pods}).pods:
+            engine.state.set_pod(pod)
+        if first:
+            engine.state.tree("default")
+        tainted = team("b") | {"spec": {"taints": [{"key": "k", "effect": "NoSchedule"}]}}
+        out = tainted | {
+            "spec": {"unschedulable": True, **tainted["spec"]},
+            "metadata": team("f")["metadata"],
+        }
+        for each in read_snapshot({"nodes": [tainted, out, team("a", ready=False)]}).nodes:
+            cluster.set_node(each)
+        cluster.remove_node("c")
+        results = placed()
+        for each in read_snapshot({"nodes": [team("a"), team("f"), team("c")]}).nodes:
+            cluster.set_node(each)
+            results += placed()
+        cluster.remove_node("e")
+        results += placed()
+        found.append(results)
+    assert found[0] == found[1]
+    assert found[0][0] == {"h": 1}
