@@ -21,7 +21,7 @@ from nri_policy.cluster.objects.document import DocumentError
 from nri_policy.cluster.objects.metadata import Key
 from nri_policy.cluster.objects.pod import Pod
 from nri_policy.cluster.requests.annotations import MAX_PER_HOST, SPREAD_OVER, read_request
-from nri_policy.cluster.requests.group import GROUP_LABEL, PlacementRequest
+from nri_policy.cluster.requests.group import PlacementRequest, named_group
 from nri_policy.cluster.requests.spread_preferences import Preference, read_preferences
 from nri_policy.cluster.view import ClusterView
 from nri_policy.foundation.clock import Clock
@@ -201,7 +201,7 @@ def _asks(pod: Pod) -> bool:
 
 def _request(pod: Pod) -> PlacementRequest | None:
     """Return the request of a pod; None without spreading, or for a pod of a placed group."""
-    if not _asks(pod) or GROUP_LABEL in pod.annotations or GROUP_LABEL in pod.labels:
+    if not _asks(pod) or named_group(pod):
         return None
     try:
         return read_request(pod.annotations, pod.labels, "metadata")

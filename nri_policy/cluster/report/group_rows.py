@@ -7,7 +7,7 @@ from collections.abc import Iterable
 
 from nri_policy.cluster.objects.metadata import Namespaced
 from nri_policy.cluster.objects.pod import Pod
-from nri_policy.cluster.requests.group import GROUP_LABEL, PlacementGroup, State
+from nri_policy.cluster.requests.group import PlacementGroup, State, named_group
 
 _ORDER: dict[State, int] = {
     "Degraded": 0,
@@ -36,8 +36,7 @@ def make_group_rows(groups: Iterable[PlacementGroup], pods: Iterable[Pod]) -> li
     running: Counter[tuple[str, str | None]] = Counter()
     for pod in pods:
         if pod.phase == "Running":
-            name = pod.annotations.get(GROUP_LABEL) or pod.labels.get(GROUP_LABEL)
-            running[pod.namespace, name] += 1
+            running[pod.namespace, named_group(pod)] += 1
     rows = [
         GroupRow(
             namespace=group.namespace,

@@ -223,8 +223,11 @@ def read_group(value: object, path: str = "") -> PlacementGroup:
 
 
 def named_group(pod: Pod) -> str | None:
-    """Return the group in its namespace that a pod names itself; None for none."""
-    return pod.labels.get(GROUP_LABEL) or pod.annotations.get(GROUP_LABEL)
+    """Return the group in its namespace that a pod names itself; None for none.
+
+    The annotation decides where a label is there, too.
+    """
+    return pod.annotations.get(GROUP_LABEL) or pod.labels.get(GROUP_LABEL)
 
 
 def is_by_host(group: PlacementGroup | None) -> bool:
