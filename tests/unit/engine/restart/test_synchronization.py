@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
+from nri_policy.classes import Equipment
 from nri_policy.engine.choice.shortage import PlacementError
 from nri_policy.engine.engine import Engine
 from nri_policy.engine.event import Reconfigured, Stopped, Synchronized
@@ -329,9 +330,19 @@ def test_what_the_runtime_no_longer_has_is_released() -> None:
     listen(
         driver, at(stays, driver.cpus(stays), driver.mems(stays)), at(shared, "12-15", "3"), other
     )
-    assert driver.engine.state.placed.keys() == {stays.id, shared.id, other.id}
+    state = driver.engine.state
+    assert state.placed.keys() == state.sent.keys() == {stays.id, shared.id, other.id}
+    assert gone.id not in state.quotas
     assert driver.changed() == {}
     assert driver.cpus(other) == "5-6"
+
+
+def test_what_the_runtime_can_is_known_with_its_list_and_until_it_says_otherwise() -> None:
+    driver, able = EngineDriver(), Equipment(no_partition="kernel too old")
+    driver.handle(Synchronized(containers=(), equipment=able))
+    assert driver.engine.state.equipment == able
+    driver.handle(Synchronized(containers=()))
+    assert driver.engine.state.equipment == able
 
 
 @pytest.mark.parametrize("killed", [False, True])
