@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from nri_policy.audit.cgroup import MAX_THREADS, Cgroups
+from nri_policy.audit.cgroup_files import statistics_of
 from nri_policy.audit.cpu_use import PERIOD, CpuUse, CpuUseSamples
 from nri_policy.foundation.clock import Clock
 from tests.unit.audit.host import Root
@@ -150,3 +151,8 @@ async def test_counters_that_began_again_are_no_use() -> None:
     node.samples._read = lambda _: {"/a": CpuUse(seconds=0.5)}
     recent = node.samples.recent(["/a"])["/a"]
     assert (recent.cpus, recent.periods, recent.throttled, recent.throttled_seconds) == (0, 0, 0, 0)
+
+
+def test_lines_that_are_no_counters_are_left_out() -> None:
+    assert statistics_of("usage_usec 5\nodd x\nalone\nbelow -1\n\n") == {"usage_usec": 5}
+    assert statistics_of(None) == {}
