@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 import os
 import sys
 from collections.abc import Callable
@@ -50,6 +51,7 @@ async def _held(rivals: Rivals, folder: Path) -> None:
 async def test_the_second_waits_for_the_first_and_goes_on_when_it_has_ended(
     folder: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
+    caplog.set_level(logging.INFO)
     first, second = Rivals(ROOT), Rivals(ROOT)
     await _held(first, folder)
     assert first.problems() == []
@@ -66,6 +68,7 @@ async def test_the_second_waits_for_the_first_and_goes_on_when_it_has_ended(
     assert not waiting.done()
     first.release()
     await asyncio.wait_for(waiting, HANGS)
+    assert "event=other-daemon-ended" in caplog.text
     assert second.holder == ""
     assert second.problems() == []
     second.release()
