@@ -113,9 +113,10 @@ class TunerLink:
         # Whether any decision may change what must be set: something was asked for, or is since.
         self._concerned = True
         self._awaited = asyncio.Event()  # a container's start waits for the next question
-        # set once the tuner has been informed of all up to now; None: `run` does not run
-        self._informed: asyncio.Event | None = None
-        self._informed_next = asyncio.Event()  # of what was decided since that began
+        # done once the tuner has been informed of all up to now; None: `run` does not run
+        self._informed: asyncio.Future[None] | None = None
+        # of what was decided since that began; `run` makes it
+        self._informed_next: asyncio.Future[None]
         self._turn = threading.Lock()  # held while the tuner is asked for values
         self._seen: tuple[Machine, Power] | None = None
         self._trouble = ""
@@ -144,17 +145,19 @@ class TunerLink:
         *listen* calls its argument when the kernel has bound a driver to a device.
         """
         await self._synchronized.wait()
+        loop = asyncio.get_running_loop()
+        self._informed_next = loop.create_future()
         with listen(self._changed.set):
             while True:
                 self._changed.clear()
                 self._awaited.clear()
                 informed = self._informed = self._informed_next
-                self._informed_next = asyncio.Event()
+                self._informed_next = loop.create_future()
                 before = self._list_groups()
                 await asyncio.to_thread(self.inform)
                 asks = self._desired or self.unmet_interrupts or self._trouble
                 self._concerned = self._changed.is_set() or bool(asks)
-                informed.set()
+                informed.set_result(None)
                 if self._list_groups() != before:
                     self._groups_changed()
                 if await self._clock.set_within(PERIOD, self._changed):
@@ -174,7 +177,7 @@ class TunerLink:
             if self._changed.is_set():
                 self._awaited.set()
                 informed = self._informed_next
-            await self._clock.set_within(MAX_WAIT, informed)
+            await self._clock.done_within(MAX_WAIT, informed)
 
     def inform(self) -> None:
         """Tell the tuner what must be set now, and learn how that is; for any thread."""

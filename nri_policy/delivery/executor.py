@@ -135,9 +135,7 @@ class Executor:
                     running.add(action)
                     group.create_task(self._do(action, link, running), name=action.value)
                 self._wake_at = wake
-                forget = self.clock.call_later(wake - now, self._changed.set)
-                await self._changed.wait()
-                forget()
+                await self.clock.set_within(wake - now, self._changed)
 
     async def _do(self, action: Action, link: Link, running: set[Action]) -> None:
         # it makes nothing due, so the loop need not look again

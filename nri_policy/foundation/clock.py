@@ -6,6 +6,8 @@ import asyncio
 import math
 import time
 from collections.abc import Awaitable, Callable
+from contextlib import suppress
+from functools import partial
 from typing import Any
 
 from msgspec import Struct
@@ -32,15 +34,19 @@ class Clock(Struct, frozen=True, kw_only=True):
         return future.done()
 
     async def set_within(self, seconds: float, event: asyncio.Event) -> bool:
-        """Return whether *event* is set before a `sleep` of *seconds*; infinite: once it is."""
-        if seconds == math.inf:
+        """Return whether *event* is set before *seconds* are over; infinite: once it is.
+
+        Only for tasks, as `asyncio.timeout`: a method of the plugin may run in none.
+        """
+        if event.is_set() or seconds == math.inf:
             return await event.wait()
-        ends = {asyncio.ensure_future(self.sleep(seconds)), asyncio.ensure_future(event.wait())}
-        try:
-            await asyncio.wait(ends, return_when=asyncio.FIRST_COMPLETED)
-        finally:
-            for end in ends:
-                end.cancel()
+        with suppress(TimeoutError):
+            async with asyncio.timeout(None) as limit:
+                stop_timer = self.call_later(seconds, partial(limit.reschedule, 0.0))
+                try:
+                    await event.wait()
+                finally:
+                    stop_timer()
         return event.is_set()
 
     def call_later(self, seconds: float, callback: Callable[[], None]) -> Callable[[], None]:

@@ -15,10 +15,10 @@ from tempfile import TemporaryDirectory
 from nri_policy.cluster.objects.settings import ClusterSettings, read_settings
 from nri_policy.cluster.service.kinds import OF_GROUPS
 from nri_policy.cluster.service.service import Service
-from nri_policy.foundation.clock import Clock
 from nri_policy.kube.client import Client
 from nri_policy.kube.connection import access
 from tests.property.seeds import seeds
+from tests.support.clock import SleepingClock
 from tests.support.simulated_cluster import RACK, SimulatedCluster
 from tests.unit.cluster.written import HOSTNAME, settings
 
@@ -34,7 +34,7 @@ class Replica:
         connect = access(api.kubeconfig)
         assert connect is not None
         self.client = Client(connect)
-        clock = Clock(now=now, sleep=lambda seconds: asyncio.sleep(min(seconds, 0.01)))
+        clock = SleepingClock(now=now, sleep=lambda seconds: asyncio.sleep(min(seconds, 0.01)))
         self.service = Service(using, self.client, clock=clock, groups=True)
         assert self.service.writer is not None
         self.writer = self.service.writer

@@ -1,12 +1,44 @@
-"""A clock that moves when a test says so, and tells when everybody who waits for it is asleep."""
+"""A clock for tests that knows only its sleep, and time that moves when a test says so."""
 
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable
+from typing import Any
+
+from nri_policy.foundation.clock import Clock
+
+
+class SleepingClock(Clock, frozen=True, kw_only=True):
+    """A clock that knows no time but that of its `sleep`."""
+
+    now: Callable[[], float] = float
+
+    def call_later(self, seconds: float, callback: Callable[[], None]) -> Callable[[], None]:
+        began = self.now()
+
+        async def call() -> None:
+            await self.sleep(seconds - (self.now() - began))
+            callback()
+
+        timer = asyncio.ensure_future(call())
+
+        def cancel() -> None:
+            timer.cancel()
+
+        return cancel
+
+    async def done_within(self, seconds: float, future: asyncio.Future[Any]) -> bool:
+        timer = asyncio.ensure_future(self.sleep(seconds))
+        try:
+            await asyncio.wait({future, timer}, return_when=asyncio.FIRST_COMPLETED)
+        finally:
+            timer.cancel()
+        return future.done()
 
 
 class Steps:
-    """Time in seconds, from 0."""
+    """Time in seconds, from 0; it tells when everybody who waits for it is asleep."""
 
     def __init__(self) -> None:
         self.time = 0.0

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import asyncio
 
+from tests.support.clock import SleepingClock
 from tests.support.patience import HANGS
-from tests.unit.nri.peer import SleepingClock
 
 
 class Time:

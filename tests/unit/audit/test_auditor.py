@@ -26,6 +26,7 @@ from nri_policy.foundation.clock import Clock
 from nri_policy.foundation.cpuset import CPUSet
 from nri_policy.node import Company
 from nri_policy.settings import Audit, SchedulingPolicy
+from tests.support.clock import SleepingClock
 from tests.support.patience import HANGS
 
 
@@ -64,7 +65,7 @@ class Node:
     time: float = 1000.0
 
     def __post_init__(self) -> None:
-        self.auditor = self.audited(Clock(date=lambda: self.time, sleep=self.sleep))
+        self.auditor = self.audited(SleepingClock(date=lambda: self.time, sleep=self.sleep))
 
     def audited(self, clock: Clock) -> Auditor:
         return Auditor(self, cast("ContainerCgroups", self), clock=clock)
@@ -215,7 +216,7 @@ async def test_what_was_decided_anew_meanwhile_is_no_drift() -> None:
         del seconds
         node.containers["id1"] = replace(node.containers["id1"], cpus=CPUSet([5]))
 
-    node.auditor = node.audited(Clock(sleep=sleep))
+    node.auditor = node.audited(SleepingClock(sleep=sleep))
     await node.auditor.round()
     assert node.drifts() == []
     assert node.auditor.report.changing == ("default/pod1/main",)
@@ -376,7 +377,7 @@ async def test_rounds_come_with_time_and_when_hastened() -> None:
         periods.put_nowait(over)
         await over.wait()
 
-    node.auditor = node.audited(Clock(sleep=sleep))
+    node.auditor = node.audited(SleepingClock(sleep=sleep))
     running = asyncio.create_task(node.auditor.run())
     (await periods.get()).set()
     await periods.get()
@@ -396,7 +397,7 @@ async def test_a_round_that_fails_is_not_the_last(caplog: pytest.LogCaptureFixtu
             raise OSError("no")
 
     node = Broken()
-    node.auditor = node.audited(Clock(sleep=lambda _: asyncio.sleep(0)))
+    node.auditor = node.audited(SleepingClock(sleep=lambda _: asyncio.sleep(0)))
     running = asyncio.create_task(node.auditor.run())
     await asked.get()
     await asked.get()

@@ -15,7 +15,6 @@ from nri_policy.dra.cdi import CDIFiles
 from nri_policy.dra.driver import PAUSE, TRIES, Driver
 from nri_policy.engine.engine import Engine
 from nri_policy.engine.event import Prepared, Unprepared
-from nri_policy.foundation.clock import Clock
 from nri_policy.kube.client import Client
 from nri_policy.kube.connection import access
 from nri_policy.node import Node
@@ -28,6 +27,7 @@ from nri_policy.proto.dra_pb2 import (
 from nri_policy.workload.claim import DRIVER
 from tests.support import nodes
 from tests.support.apiserver import Answer, APIServer, Request
+from tests.support.clock import SleepingClock
 from tests.support.resources import claim
 
 from .driver_cluster import GATES, cpu
@@ -104,7 +104,7 @@ async def faulty(folder: Path) -> AsyncIterator[Faulty]:
             name="node-a",
             files=CDIFiles(cdi),
             ready=ready,
-            clock=Clock(sleep=sleep),
+            clock=SleepingClock(sleep=sleep),
         )
         yield Faulty(
             driver=driver, server=server, holder=holder, folder=cdi, ready=ready, slept=slept

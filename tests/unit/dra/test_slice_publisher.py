@@ -25,13 +25,13 @@ from nri_policy.dra.slice_publisher import (
 from nri_policy.engine.engine import Engine
 from nri_policy.engine.event import Created, Stopped
 from nri_policy.engine.state.layout import layout_of
-from nri_policy.foundation.clock import Clock
 from nri_policy.kube.client import Client
 from nri_policy.kube.connection import access
 from nri_policy.node import Node
 from nri_policy.workload.pod import Container
 from tests.support import nodes, resources
 from tests.support.apiserver import APIServer
+from tests.support.clock import SleepingClock
 
 from .waiting import until
 
@@ -91,7 +91,7 @@ async def publishing(folder: Path, **spec: Any) -> AsyncIterator[Publishing]:
             client,
             name="node-a",
             wanted=lambda: made[0].wanted,
-            clock=Clock(now=lambda: made[0].time, sleep=_later(made)),
+            clock=SleepingClock(now=lambda: made[0].time, sleep=_later(made)),
             delay=float,
         )
         made.append(Publishing(node=node, server=server, publisher=publisher))

@@ -3,7 +3,11 @@ from __future__ import annotations
 import asyncio
 import math
 import re
+from collections.abc import Callable
 from pathlib import Path
+
+import pytest
+from msgspec import field
 
 import nri_policy
 from nri_policy.foundation.clock import Clock
@@ -34,31 +38,57 @@ async def test_an_event_is_waited_for_as_long_as_it_may_take_and_nobody_waits_on
     assert asyncio.all_tasks() == before
 
 
-async def test_a_wait_ends_early_when_its_event_is_set_and_leaves_nothing_behind() -> None:
-    event, slept, before = asyncio.Event(), list[float](), asyncio.all_tasks()
+class Timers(Clock, frozen=True, kw_only=True):
+    """A clock whose timers a test lets end."""
 
-    async def sleep(seconds: float) -> None:
-        slept.append(seconds)
-        await asyncio.Event().wait()
+    running: dict[float, Callable[[], None]] = field(default_factory=dict)
 
-    sleeping = asyncio.create_task(Clock(sleep=sleep).set_within(60.0, event))
+    def call_later(self, seconds: float, callback: Callable[[], None]) -> Callable[[], None]:
+        self.running[seconds] = callback
+
+        def cancel() -> None:
+            del self.running[seconds]
+
+        return cancel
+
+
+async def test_a_wait_takes_one_timer_and_no_task_and_its_event_stops_the_timer() -> None:
+    event, clock, before = asyncio.Event(), Timers(), asyncio.all_tasks()
+    waiting = asyncio.create_task(clock.set_within(60.0, event))
     await asyncio.sleep(0)
-    assert not sleeping.done()
+    assert [*clock.running] == [60.0]
+    assert asyncio.all_tasks() == before | {waiting}
     event.set()
-    assert await sleeping
-    assert slept == [60.0]
+    assert await waiting
+    assert not clock.running
+
+
+async def test_a_wait_ends_with_its_timer_where_no_event_is_set() -> None:
+    clock = Timers()
+    waiting = asyncio.create_task(clock.set_within(60.0, asyncio.Event()))
     await asyncio.sleep(0)
-    assert asyncio.all_tasks() == before
+    clock.running[60.0]()
+    assert not await waiting
+    assert not clock.running
 
 
-async def test_a_wait_ends_by_the_sleep_of_its_clock_where_no_event_is_set() -> None:
-    async def sleep(_: float) -> None:
-        pass
-
-    before = asyncio.all_tasks()
-    assert not await Clock(sleep=sleep).set_within(60.0, asyncio.Event())
+async def test_an_event_that_is_set_as_the_timer_ends_is_seen() -> None:
+    event, clock = asyncio.Event(), Timers()
+    waiting = asyncio.create_task(clock.set_within(60.0, event))
     await asyncio.sleep(0)
-    assert asyncio.all_tasks() == before
+    clock.running[60.0]()
+    event.set()
+    assert await waiting
+
+
+async def test_a_wait_that_is_cancelled_stops_its_timer() -> None:
+    clock = Timers()
+    waiting = asyncio.create_task(clock.set_within(60.0, asyncio.Event()))
+    await asyncio.sleep(0)
+    waiting.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await waiting
+    assert not clock.running
 
 
 def test_code_takes_time_as_a_clock_alone() -> None:

@@ -13,7 +13,6 @@ from types import SimpleNamespace
 
 import pytest
 
-from nri_policy.foundation.clock import Clock
 from nri_policy.hardware.discovery import discover
 from nri_policy.hardware.hotplug import (
     AGAIN,
@@ -26,6 +25,7 @@ from nri_policy.hardware.hotplug import (
     uevents,
 )
 from nri_policy.hardware.machine import Machine
+from tests.support.clock import SleepingClock
 
 from .conftest import Change, Link, Plant, change
 
@@ -105,7 +105,7 @@ class Watched:
 @asynccontextmanager
 async def watched(root: Path, *, heard: bool = True) -> AsyncIterator[Watched]:
     it = Watched(root, heard=heard)
-    hotplug = Hotplug(root, it.read, listen=it.listen, clock=Clock(sleep=it.time.sleep))
+    hotplug = Hotplug(root, it.read, listen=it.listen, clock=SleepingClock(sleep=it.time.sleep))
     task = asyncio.create_task(hotplug.run(lambda: it.known, it.changed))
     await asyncio.sleep(0)
     try:
@@ -170,7 +170,7 @@ async def test_a_change_before_the_watch_began_is_found(plant: Plant) -> None:
     root = plant(FOUR)
     it = Watched(root)
     change(root, NIC)
-    hotplug = Hotplug(root, it.read, listen=it.listen, clock=Clock(sleep=it.time.sleep))
+    hotplug = Hotplug(root, it.read, listen=it.listen, clock=SleepingClock(sleep=it.time.sleep))
     task = asyncio.create_task(hotplug.run(lambda: it.known, it.changed))
     await it.time.ring(PERIOD)
     assert len((await it.machines.get()).devices) == 1

@@ -17,7 +17,6 @@ import pytest
 from nri_policy.control.client import connected
 from nri_policy.daemon.daemon import IDENTITY
 from nri_policy.daemon.process import Options, run
-from nri_policy.foundation.clock import Clock
 from nri_policy.foundation.cpuset import CPUSet
 from nri_policy.hardware import hotplug
 from nri_policy.hardware.discovery import discover
@@ -31,6 +30,7 @@ from nri_policy.report import StatusReport
 from nri_policy.settings_sources.kubernetes import LABEL
 from nri_policy.settings_sources.settings_file import SettingsFile
 from tests.support import nodes
+from tests.support.clock import SleepingClock
 from tests.support.daemon import Served, pod, served
 
 from .conftest import Change, Link, change
@@ -118,7 +118,7 @@ async def plugged(folder: Path, spec: str = SPEC, **settings: Any) -> AsyncItera
     async with served(folder, spec, sources=sources, **settings) as it:
         plug = Plugged(it, tree)
         watch = Hotplug(
-            tree, partial(discover, tree), listen=plug.listen, clock=Clock(sleep=plug.sleep)
+            tree, partial(discover, tree), listen=plug.listen, clock=SleepingClock(sleep=plug.sleep)
         )
         watching = asyncio.create_task(watch.run(plug.known, plug.changed))
         await asyncio.sleep(0)

@@ -3,20 +3,20 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Callable, Sequence
+from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 
 from google.protobuf.message import Message
 
-from nri_policy.foundation.clock import Clock
 from nri_policy.nri.connection import Connection
 from nri_policy.nri.mux import Conn
 from nri_policy.nri.plugin import Call
 from nri_policy.nri.ttrpc import IncomingCall, InvalidRequest, Response
 from nri_policy.nri.versions import Events, Runtime
 from nri_policy.proto import nri_pb2 as pb
+from tests.support.clock import SleepingClock
 
 
 class Peer:
@@ -99,32 +99,6 @@ async def listening(path: Path) -> AsyncIterator[asyncio.Queue[Peer]]:
         server.close()
         for writer in writers:
             writer.transport.abort()
-
-
-class SleepingClock(Clock, frozen=True, kw_only=True):
-    """A clock that knows no time but that of its `sleep`."""
-
-    def call_later(self, seconds: float, callback: Callable[[], None]) -> Callable[[], None]:
-        due = self.now() + seconds
-
-        async def call() -> None:
-            await self.sleep(due - self.now())
-            callback()
-
-        timer = asyncio.ensure_future(call())
-
-        def cancel() -> None:
-            timer.cancel()
-
-        return cancel
-
-    async def done_within(self, seconds: float, future: asyncio.Future[Any]) -> bool:
-        timer = asyncio.ensure_future(self.sleep(seconds))
-        try:
-            await asyncio.wait({future, timer}, return_when=asyncio.FIRST_COMPLETED)
-        finally:
-            timer.cancel()
-        return future.done()
 
 
 class FakeTime:

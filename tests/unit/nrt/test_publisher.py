@@ -13,7 +13,6 @@ import pytest
 import nri_policy.node
 from nri_policy.engine.engine import Engine
 from nri_policy.engine.event import Created, Event, Reconfigured, Stopped
-from nri_policy.foundation.clock import Clock
 from nri_policy.node import Sandbox
 from nri_policy.nrt.publisher import (
     CHECK_INTERVAL,
@@ -33,7 +32,7 @@ from nri_policy.nrt.reading import Feed, Object
 from nri_policy.report import PublicationReport
 from nri_policy.workload.pod import Container, Resources
 from tests.support import nodes
-from tests.support.clock import Steps
+from tests.support.clock import SleepingClock, Steps
 
 
 class Shelf:
@@ -91,7 +90,7 @@ class Node:
             synchronized=self.synchronized,
         )
         pace = Pace(
-            clock=Clock(now=self.steps.now, sleep=self.steps.sleep),
+            clock=SleepingClock(now=self.steps.now, sleep=self.steps.sleep),
             delay=lambda n: min(2.0**n, 60.0),
             last_write_timeout=last_write_timeout,
         )

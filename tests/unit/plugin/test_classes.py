@@ -14,7 +14,6 @@ from msgspec.structs import replace
 from nri_policy.audit.deviations import DeviationKind
 from nri_policy.audit.first_process import FirstProcess
 from nri_policy.classes import Equipment
-from nri_policy.foundation.clock import Clock
 from nri_policy.hardware.disks import Disk
 from nri_policy.plugin.sources import Sources
 from nri_policy.proto import nri_pb2 as nri
@@ -22,6 +21,7 @@ from nri_policy.settings import SchedulingPolicy
 from nri_policy.simulation.cgroups import SimulatedCgroups
 from nri_policy.simulation.containers import SimulatedContainer
 from tests.support import nodes
+from tests.support.clock import SleepingClock
 from tests.support.daemon import Served, pod, served
 from tests.support.patience import HANGS
 
@@ -357,7 +357,7 @@ def test_a_runtime_that_applies_nothing_is_found_out(tmp_path: Path) -> None:
                 policy=SchedulingPolicy.OTHER, nice=0, priority=0, io_class=None
             )
             auditor = up.daemon.auditor
-            auditor._clock = Clock(sleep=_at_once)
+            auditor._clock = SleepingClock(sleep=_at_once)
             watching = asyncio.create_task(auditor.watch_starts())
             while auditor.first_processes.keys() != {web.id, lost.id}:  # noqa: ASYNC110
                 await asyncio.sleep(0)  # a thread looks
@@ -391,7 +391,7 @@ def test_limits_that_somebody_changed_are_drift_and_are_sent_again(tmp_path: Pat
         async with host.serving(tmp_path, **options) as up:
             assert not await up.start(pod("web", annotations={IO_KEY: "slow"}))
             web, auditor = up.runtime.container("web/main"), up.daemon.auditor
-            auditor._clock = Clock(sleep=_at_once)
+            auditor._clock = SleepingClock(sleep=_at_once)
             assert web.in_force is not None
             web.in_force.unified["io.max"] = ""
             await auditor.round()
@@ -475,7 +475,7 @@ def test_a_process_that_is_not_in_its_rdt_class_is_found_out(tmp_path: Path) -> 
             web, auditor = up.runtime.container("web/main"), up.daemon.auditor
             assert web.process is not None
             web.process = replace(web.process, rdt_group="")
-            auditor._clock = Clock(sleep=_at_once)
+            auditor._clock = SleepingClock(sleep=_at_once)
             watching = asyncio.create_task(auditor.watch_starts())
             while web.id not in auditor.first_processes:  # noqa: ASYNC110
                 await asyncio.sleep(0)  # a thread looks

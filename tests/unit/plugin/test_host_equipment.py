@@ -12,10 +12,10 @@ from types import SimpleNamespace
 
 import pytest
 
-from nri_policy.foundation.clock import Clock
 from nri_policy.nri.versions import Version
 from nri_policy.plugin import host_equipment
 from nri_policy.plugin.host_equipment import HostEquipment, equipment_of, oci_runtime
+from tests.support.clock import SleepingClock
 from tests.support.patience import HANGS
 
 NEW, OLD = ("runc", Version(1, 2, 0)), ("runc", Version(1, 1, 15))
@@ -149,7 +149,7 @@ def test_a_disk_that_comes_is_seen_when_the_kernel_tells_of_it(tmp_path: Path) -
             await asyncio.Event().wait()
 
     async def test() -> None:
-        host = HostEquipment(v2(tmp_path), listen=listen, clock=Clock(sleep=sleep))
+        host = HostEquipment(v2(tmp_path), listen=listen, clock=SleepingClock(sleep=sleep))
         seen = asyncio.Event()
 
         async def changed() -> None:
@@ -186,7 +186,7 @@ def test_whether_there_can_be_partitions_is_not_known_before_there_is_a_cgroup(
         v2(tmp_path)
 
     async def test() -> list[str]:
-        host = HostEquipment(tmp_path, listen=listen, clock=Clock(sleep=sleep))
+        host = HostEquipment(tmp_path, listen=listen, clock=SleepingClock(sleep=sleep))
         seen, changed = [host.latest.no_partition], asyncio.Event()
 
         async def change() -> None:

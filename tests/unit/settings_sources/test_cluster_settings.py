@@ -9,7 +9,6 @@ from typing import Any
 
 import pytest
 
-from nri_policy.foundation.clock import Clock
 from nri_policy.settings import CPUQuantity, ReloadResult, Settings, SettingsError
 from nri_policy.settings_sources.cluster_settings import (
     PATIENCE,
@@ -20,6 +19,7 @@ from nri_policy.settings_sources.cluster_settings import (
 from nri_policy.settings_sources.policy_objects import PolicyObject
 from nri_policy.settings_sources.settings_file import SettingsFile
 from tests.support import nodes
+from tests.support.clock import SleepingClock
 
 SPEC = {"reservedResources": {"cpu": 2}}
 
@@ -53,7 +53,7 @@ class Cluster:
             kept=self.kept,
             otherwise=nodes.settings,
             changed=lambda: self.loads.append(self.source.load()),
-            clock=Clock(sleep=self.sleep),
+            clock=SleepingClock(sleep=self.sleep),
             delay=lambda failures: 1.0 + failures,
         )
 
@@ -423,7 +423,7 @@ async def test_without_a_file_the_error_says_why_there_are_none_from_the_cluster
         kept=cluster.kept,
         otherwise=SettingsFile(tmp_path / "none.yaml").load,
         changed=lambda: None,
-        clock=Clock(sleep=cluster.sleep),
+        clock=SleepingClock(sleep=cluster.sleep),
     )
     with pytest.raises(SettingsError, match="which settings apply: no answer within 2 s"):
         source.load()

@@ -10,7 +10,6 @@ from typing import Any
 
 import pytest
 
-from nri_policy.foundation.clock import Clock
 from nri_policy.hardware import synthetic
 from nri_policy.kube.client import Client
 from nri_policy.kube.connection import access
@@ -19,6 +18,7 @@ from nri_policy.settings_sources.cluster_settings import ClusterSettingsSource
 from nri_policy.settings_sources.kubernetes import Kubernetes
 from tests.support import nodes
 from tests.support.apiserver import CUT, Answer, APIServer, Request
+from tests.support.clock import SleepingClock
 from tests.support.daemon import pod, served
 from tests.unit.settings_sources.test_kubernetes import OBJECTS
 
@@ -184,7 +184,7 @@ async def test_settings_in_the_cluster_are_taken_or_refused_and_that_is_said(
             kept=tmp_path / "settings.json",
             otherwise=nodes.settings,
             changed=due.set,
-            clock=Clock(sleep=pauses.sleep),
+            clock=SleepingClock(sleep=pauses.sleep),
         )
         following = asyncio.create_task(source.run())
         await source.wait_answered()

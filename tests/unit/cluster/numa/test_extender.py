@@ -22,13 +22,12 @@ from nri_policy.cluster.service.kinds import OF_EXTENDER
 from nri_policy.cluster.service.lease import LASTS, Lease, LeaseName
 from nri_policy.cluster.service.server import Handlers, Listen, make_server
 from nri_policy.cluster.service.service import Service
-from nri_policy.foundation.clock import Clock
 from nri_policy.kube.client import Client
 from nri_policy.kube.connection import access
 from tests.support.certificates import client_context, write_certificates
+from tests.support.clock import SleepingClock
 from tests.support.cluster_api import ClusterAPI
 from tests.support.patience import HANGS
-from tests.unit.nri.peer import SleepingClock
 
 Object = dict[str, Any]
 ZONES = "noderesourcetopologies"
@@ -148,7 +147,7 @@ async def replica(
     settings = ClusterSettings(
         topologies=[Topology(levels=[HOSTNAME])], extender=Extender(**extender)
     )
-    clock = Clock(now=now, sleep=lambda seconds: asyncio.sleep(min(seconds, 0.01)))
+    clock = SleepingClock(now=now, sleep=lambda seconds: asyncio.sleep(min(seconds, 0.01)))
     service = Service(settings, client, lease, clock, groups=groups, kueue=kueue)
     service.watch._delay = lambda _failures: 0.01
     http = make_server(listen or Listen(port=0), service.answers())
