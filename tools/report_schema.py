@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import json
 import sys
+from inspect import cleandoc
 from pathlib import Path
 from typing import Any
 
@@ -71,6 +72,9 @@ DOCUMENTS: dict[str, Any] = {
 def schema() -> dict[str, Any]:
     """Return the schema of all documents: each by its command, and the parts that they share."""
     roots, parts = schemas([*DOCUMENTS.values()])
+    for each in parts.values():
+        if "description" in each:  # Pythons before 3.13 leave docstrings of enums indented
+            each["description"] = cleandoc(each["description"])
     return {
         "$schema": "https://json-schema.org/draft/2020-12/schema",
         "title": "What `nri-policy COMMAND -o json` prints",
