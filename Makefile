@@ -1,12 +1,14 @@
-# Every target sets up what it needs, from git, make and python3 (3.11 or newer) alone.
-VENV := .venv
+# Every target sets up what it needs, from git, make and python3 (3.11 or newer) alone. Another Python
+# has an environment of its own: make test PYTHON=python3.14
+PYTHON := python3
+VENV := $(if $(filter python3,$(PYTHON)),.venv,.venv-$(notdir $(PYTHON)))
 PY := $(VENV)/bin/python
 BUILT := $(VENV)/built
-HELM := $(VENV)/bin/helm
-ACTIONLINT := $(VENV)/bin/actionlint
+HELM := .venv/bin/helm
+ACTIONLINT := .venv/bin/actionlint
 VERSION := $(shell sed -n 's/^version = "\(.*\)"/\1/p' pyproject.toml)
 
-.PHONY: help run demo test test-all faults simulate-node model fuzz stress bench lint proto kubernetes schema man pictures lock dist release chart image try-wheel check-tag notes checksums test-packages test-guest test-node test-cluster
+.PHONY: help run demo test test-daemon test-all faults simulate-node model fuzz stress bench lint proto kubernetes schema man pictures lock dist release chart image try-wheel check-tag notes checksums test-packages test-guest test-node test-cluster
 
 help: ## what there is to make
 	@sed -n 's/^\([a-z-]*\):.* ## \(.*\)/\1\t\2/p' Makefile | expand -t 16
@@ -18,10 +20,14 @@ demo: $(BUILT) ## play pods that come and go, and show who runs where and why
 	$(VENV)/bin/nri-policy demo
 
 # each process would compile all modules by itself; beside lint, which keeps one CPU, it takes no time
-test: $(BUILT) ## format, lint, types and all tests: the gate
+test: $(BUILT) ## format, lint, types and all tests: the gate; PYTHON=python3.14
 	@echo "test: format, lint and types (a minute), then all tests with a dot for each (on two idle cores some five minutes)"
 	$(PY) -m pytest --collect-only --quiet > /dev/null & $(MAKE) lint && wait
 	$(PY) -m pytest --numprocesses auto
+
+# what depends most on the Python: the loop, processes and sockets
+test-daemon: $(BUILT) ## unit tests of the daemon alone: PYTHON=python3.14
+	$(PY) -m pytest --numprocesses auto tests/unit/control tests/unit/daemon tests/unit/delivery tests/unit/nri tests/unit/plugin
 
 # and on the runtimes, kernels and control planes that take long to build: once, for all clones
 # (~/.cache/nri-policy, or what NRI_POLICY_CACHE names); needs Go, a C compiler and, for runtimes, root
@@ -98,7 +104,7 @@ image: ## the image, by podman or ENGINE=docker
 	$(or $(ENGINE),podman) build --file Containerfile --tag nri-policy:$(VERSION) .
 
 try-wheel: ## the wheel of dist/ alone in an environment: PYTHON=python3.14
-	$(or $(PYTHON),python3) -m venv --clear build/try-wheel
+	$(PYTHON) -m venv --clear build/try-wheel
 	build/try-wheel/bin/pip install --quiet --no-deps --require-hashes --requirement release/runtime.lock
 	build/try-wheel/bin/pip install --quiet --no-deps --no-index dist/nri_policy-$(VERSION)-*.whl
 	cd build && try-wheel/bin/nri-policy demo
@@ -129,7 +135,7 @@ test-cluster: $(BUILT) $(HELM) ## tests on a real control plane; needs Go
 	$(PY) -m pytest tests/cluster
 
 $(BUILT): pyproject.toml setup.py $(wildcard native/*.h native/nri_policy/native/*)
-	python3 -m tools.environment
+	$(PYTHON) -m tools.environment $(VENV)
 	touch $@
 
 $(HELM):

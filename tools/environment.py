@@ -4,7 +4,7 @@ A fresh machine may lack ensurepip, a C compiler and Python's headers: what is m
 with `tools.debs` and used from the cache. Nothing is installed on the system. pip's own settings
 (pip.conf, PIP_* variables) and CC and CFLAGS apply.
 
-    python3 -m tools.environment     # from the project's root; `make` does it
+    python3 -m tools.environment .venv     # from the project's root; `make` does it
 """
 
 from __future__ import annotations
@@ -28,8 +28,6 @@ from tools.debs import DebsError, fetch, locked
 
 PROJECT = Path(__file__).resolve().parent.parent
 CACHE = PROJECT / ".cache"
-VENV = PROJECT / ".venv"
-PYTHON = VENV / "bin" / "python"
 OLDEST_PYTHON = (3, 11)
 
 SYSTEM_CERTIFICATES = Path("/etc/ssl/certs/ca-certificates.crt")
@@ -59,18 +57,19 @@ class SetupError(Exception):
     """The environment cannot be made; the text says why."""
 
 
-def make_venv() -> None:
+def make_venv(folder: Path) -> None:
     """Create the virtual environment with a working pip, unless it is there."""
-    if PYTHON.exists() and succeeds([PYTHON, "-m", "pip", "--version"]):
+    python = folder / "bin" / "python"
+    if python.exists() and succeeds([python, "-m", "pip", "--version"]):
         return
     venv = [sys.executable, "-m", "venv", "--clear"]
     if importlib.util.find_spec("ensurepip"):
-        run([*venv, VENV])
+        run([*venv, folder])
         return
-    run([*venv, "--without-pip", VENV])
+    run([*venv, "--without-pip", folder])
     wheels = fetch("python3-pip-whl") / "usr" / "share" / "python-wheels"
     (wheel,) = wheels.glob("pip-*.whl")
-    run([PYTHON, "-c", BOOTSTRAP, wheel, certificates()])
+    run([python, "-c", BOOTSTRAP, wheel, certificates()])
 
 
 def certificates() -> Path:
@@ -146,10 +145,11 @@ def complaint(variables: Mapping[str, str]) -> str:
     return ""
 
 
-def install() -> None:
+def install(folder: Path) -> None:
     """Build the project into the virtual environment, with all that its development needs."""
     warnings = {"PYTHONWARNINGS": "ignore:Editable installation"}  # setuptools': that we mean it
-    pip = [str(PYTHON), "-m", "pip", "install", "--quiet", "--editable", ".[dev]"]
+    python = folder / "bin" / "python"
+    pip = [str(python), "-m", "pip", "install", "--quiet", "--editable", ".[dev]"]
     variables = warnings | compiler()
     with seconds_shown("packages and kernels"):
         run(pip, variables)
@@ -197,20 +197,21 @@ def run(
         raise SetupError(f"{' '.join(map(str, command[:4]))} … failed, see above")
 
 
-def main() -> int:
-    """Make the environment complete and up to date."""
+def main(folder: Path) -> int:
+    """Make the environment in *folder* complete and up to date."""
     if sys.version_info < OLDEST_PYTHON:
         print(f"{sys.executable}: needs Python 3.11 or newer", file=sys.stderr)
         return 1
     print(
-        "setting up .venv: packages, and kernels that changed (the first time some minutes)",
+        f"setting up {folder.name}: packages, and kernels that changed (the first time some "
+        "minutes)",
         file=sys.stderr,
     )
     try:
         CACHE.mkdir(exist_ok=True)
         with locked(CACHE / "environment.lock"):
-            make_venv()
-            install()
+            make_venv(folder)
+            install(folder)
     except (DebsError, SetupError, OSError) as error:
         print(f"set-up failed: {error}", file=sys.stderr)
         return 1
@@ -218,4 +219,4 @@ def main() -> int:
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(main(PROJECT / sys.argv[1]))

@@ -92,9 +92,7 @@ def test_a_failing_step_ends_the_set_up_with_a_message(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setattr(environment, "CACHE", tmp_path)
-    monkeypatch.setattr(environment, "PYTHON", tmp_path / "none")
-    monkeypatch.setattr(environment, "VENV", Path(os.devnull, "venv"))
-    assert environment.main() == 1
+    assert environment.main(Path(os.devnull, "venv")) == 1
     assert "set-up failed: " in capsys.readouterr().err
 
 
