@@ -211,9 +211,9 @@ class WaitingGroups:
         preemption, other groups may have come that can leave: all are tried.
         """
         preemption = self._engine.state.settings.groups.preemption
-        holding, waiting = self._groups.holding, self._groups.waiting
+        holding = self._groups.holding
         for key in keys:
-            place = waiting[key]
+            place = self.queue.place(key)
             if (
                 preemption
                 or key in holding
