@@ -12,7 +12,7 @@ from nri_policy.foundation.clock import Clock
 class SleepingClock(Clock, frozen=True, kw_only=True):
     """A clock that knows no time but that of its `sleep`."""
 
-    now: Callable[[], float] = float
+    now: Callable[[], float] = float  # it stands still at 0.0
 
     def call_later(self, seconds: float, callback: Callable[[], None]) -> Callable[[], None]:
         began = self.now()
