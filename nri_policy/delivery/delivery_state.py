@@ -264,8 +264,10 @@ class DeliveryState(Observations):
     def _begin_anew(self, container_id: str, phase: Phase) -> None:
         """Forget what was under way about a container."""
         known = self.known(container_id).without_pending()
-        # It was answered before, and may have missed what was decided since (§3.6).
-        missed = self._flight(lost=True) if phase is Phase.CREATING else None
+        # It was answered before, and may have missed what was decided since (§3.6). So may a
+        # container that was told to start, which the list shows as created.
+        unsure = phase is Phase.CREATING or (phase is Phase.CREATED and self.hears_starts)
+        missed = self._flight(lost=True) if unsure else None
         new = replace(
             known,
             phase=phase,

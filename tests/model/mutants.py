@@ -139,7 +139,7 @@ MUTANTS: dict[str, Fault] = {
         DeliveryState, "_note_enforced", "check.settled and check.cpus != due.cpus", "False"
     ),
     "what is created during a registration is not taken for lost": _changed(
-        DeliveryState, "_begin_anew", "if phase is Phase.CREATING", "if False"
+        DeliveryState, "_begin_anew", "if unsure", "if False"
     ),
     "what the answer of a failed creation carried is not sent again": _changed(
         DeliveryState, "_gone", "if self.records[each].pending is None", "if False"

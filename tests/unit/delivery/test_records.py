@@ -453,6 +453,22 @@ def test_the_answer_about_a_container_itself_is_not_lost() -> None:
     assert state.may_be_lost("a")
 
 
+@pytest.mark.parametrize("hears_starts", [True, False])
+def test_a_container_that_is_listed_unstarted_may_lack_what_was_sent_during_its_start(
+    *, hears_starts: bool
+) -> None:
+    """Where no look can tell whether it was told to start before."""
+    state = state_of("a")
+    state.hears_starts = hears_starts
+    listed, phases = {"a": placement("1", "0")}, {"a": Phase.CREATED}
+    apply(
+        state,
+        Listed(recorded={"a": cpuset("1")}, observed={}),
+        Registered(phases=phases, changes={}, unseen={}, listed=listed, new=()),
+    )
+    assert state.may_be_lost("a") == hears_starts
+
+
 def looked_at(state: DeliveryState, cpus: str) -> Checked:
     """Return a look at all in flight, each with these CPUs."""
     checks = state.begin_check()
