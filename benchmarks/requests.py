@@ -27,6 +27,7 @@ from nri_policy.nri.session import Session
 from nri_policy.simulation.embedded import EmbeddedRuntime
 from nri_policy.simulation.link import PluginLink
 from tests.support import busy_node, nodes
+from tests.support.daemon import PATIENT
 
 SIZES = ((16, 10), (256, 200), (4096, 500))
 METHODS = ("CreateContainer", "UpdateContainer", "StopContainer")
@@ -90,6 +91,7 @@ async def runtime_on(spec: str, folder: Path) -> AsyncIterator[EmbeddedRuntime]:
         online_cpus=machine.online,
         memory_nodes=CPUSet(node.id for node in machine.nodes),
         kubelet=Kubelet(memory_capacity=machine.memory),
+        timeouts=PATIENT,  # a busy machine can take longer than a runtime waits
     )
     async with runtime:
         yield runtime

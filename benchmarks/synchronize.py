@@ -22,7 +22,7 @@ from nri_policy.nri.service import PluginService
 from nri_policy.proto import nri_pb2 as pb
 from nri_policy.simulation.embedded import EmbeddedRuntime
 from tests.support import nodes
-from tests.support.daemon import pod
+from tests.support.daemon import PATIENT, pod
 
 MACHINE = "package:2 numa:4(memory=32GiB) l3:4 core:4 pu:2"  # 256 CPUs
 KINDS = [("", False), ("100m", True), ("250m", True), ("500m", False), ("2", False)]
@@ -38,6 +38,7 @@ async def inventory(containers: int, folder: Path) -> pb.SynchronizeRequest:
         online_cpus=machine.online,
         memory_nodes=CPUSet(node.id for node in machine.nodes),
         kubelet=Kubelet(memory_capacity=machine.memory),
+        timeouts=PATIENT,  # a busy machine can take longer than a runtime waits
     )
     for number in range(containers):
         # guaranteed CPUs for every tenth only, so that all find room
