@@ -55,7 +55,9 @@ NEEDS = {
     "install": "a system of its own",
     "journalctl": "systemd",
     "kubectl": "a cluster",
+    "ln": "a system of its own",
     "make": "a whole build; its target is looked up in the Makefile",
+    "mkdir": "a system of its own",
     "nri-policy cluster fit": "a cluster",
     "nri-policy cluster run": "a cluster",
     "nri-policy cluster top": "a cluster",
@@ -422,7 +424,7 @@ def test_the_figures_of_the_readme_are_those_of_the_performance_page() -> None:
     readme = (PROJECT / "README.md").read_text()
     page = (PROJECT / "docs/performance.md").read_text()
     limits = page.partition("## Limits that the README promises")[2].partition("\n## ")[0]
-    of_the_readme = re.search(r"\*\*([\d.]+ ms) instead of ([\d.]+ ms)\*\*", readme)
+    of_the_readme = re.search(r"\*\*([\d.]+ ms)\*\* .* \*\*([\d.]+ ms)\*\*", readme)
     refused = re.search(r"\*\*(\d+) refused\*\* .* refuses \*\*(\d+)\*\*", readme)
     assert of_the_readme
     assert refused
