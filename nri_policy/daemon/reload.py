@@ -42,13 +42,13 @@ class Reloads:
         report: Callable[[ReloadResult], None],
         clock: Clock,
     ) -> None:
-        """*read* reads the settings again, None: they stay; *root* holds the host's /sys."""
+        """*read* reads the settings again, None: no reload; *root* holds the host's /sys."""
         self._node = node
         self._events = events
         self._tuner_link = tuner_link
         self._metrics = metrics
         self._root = root
-        self.read = read or (lambda: node.view.layout.settings)
+        self.read = read or _read_nothing
         self._report = report
         self._clock = clock
         self.follow: Callable[[Settings], AbstractAsyncContextManager[None]] = _nobody
@@ -127,6 +127,14 @@ def log_notices(settings: Settings) -> None:
     """Log the notices of settings in force."""
     for note in settings.notices:
         log.warning("settings", extra={"note": note})
+
+
+def _read_nothing() -> Settings:
+    """Refuse a reload, for a daemon that was given its settings, as on a simulated node."""
+    raise Refused(
+        "this node reads no settings again: `nri-policy what-if --settings FILE` tries others, or"
+        " start it again with them"
+    )
 
 
 @asynccontextmanager

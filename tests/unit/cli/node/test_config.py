@@ -215,6 +215,17 @@ def test_a_reload_says_what_came_of_it(tmp_path: Path) -> None:
     asyncio.run(both())
 
 
+def test_a_node_that_reads_no_settings_again_refuses_a_reload(tmp_path: Path) -> None:
+    async def both() -> Result:
+        async with served(tmp_path) as node:
+            return await asyncio.to_thread(run, node.socket, "config", "reload")
+
+    refused = asyncio.run(both())
+    assert refused.exit_code == Exit.NO
+    assert "refused, the old settings stay: this node reads no settings again" in refused.output
+    assert "what-if --settings FILE" in refused.output
+
+
 def test_values_of_the_chart_are_checked_from_stdin() -> None:
     values = "config: {reservedResources: {cpu: 750m}}"
     good = CliRunner().invoke(main, ["config", "check", "-"], input=values)
