@@ -25,6 +25,7 @@ from nri_policy.manifests.workloads import WORKLOADS, TemplatedSpec, Workload
 from nri_policy.node import ClaimedParts, HypotheticalContainer, HypotheticalPod, NodeView
 from nri_policy.proto import nri_pb2 as nri
 from nri_policy.workload.amounts import described
+from nri_policy.workload.annotations import DOMAIN
 from nri_policy.workload.pod import Container
 from nri_policy.workload.requirements import PodRequirements, Requirements
 
@@ -51,7 +52,7 @@ class Manifests(Struct, frozen=True, kw_only=True):
     """The pods in manifests."""
 
     pods: tuple[HypotheticalPod, ...]
-    notes: tuple[str, ...]  # about objects that were left out
+    notes: tuple[str, ...]  # about objects that were left out, and annotations without effect
 
 
 def parse_manifests(text: str, replicas: int, factory: ContainerFactory) -> Manifests:
@@ -103,7 +104,7 @@ def parse_manifests(text: str, replicas: int, factory: ContainerFactory) -> Mani
     )
     left_out = some({_name(each) for each in others})
     notes = (f"left out, because no pods of theirs are known here: {left_out}",) * bool(others)
-    return Manifests(pods=wanted, notes=notes)
+    return Manifests(pods=wanted, notes=(*notes, *filter(None, map(_note_misplaced, objects))))
 
 
 def _refuse(wrong: list[str]) -> NoReturn:
@@ -137,6 +138,23 @@ def _name(document: Mapping[str, Any]) -> str:
     metadata = document.get("metadata")
     name = metadata.get("name") if isinstance(metadata, Mapping) else None
     return printable(" ".join(each for each in (document["kind"], name) if isinstance(each, str)))
+
+
+def _note_misplaced(document: Mapping[str, Any]) -> str:
+    """Say which annotations of an object are for its pods; empty if none are.
+
+    Only those of the template reach the pods.
+    """
+    if (kind := document["kind"]) != "CronJob" and kind not in WORKLOADS:
+        return ""
+    given = document["metadata"].get("annotations")
+    keys = given if isinstance(given, Mapping) else ()
+    ours = some({str(each) for each in keys if str(each).partition("/")[0].endswith(DOMAIN)})
+    place = f"spec.{'jobTemplate.spec.' * (kind == 'CronJob')}template.metadata.annotations"
+    what = (
+        f"annotations of its own metadata have no effect: {printable(ours)}; they belong in {place}"
+    )
+    return f"{_name(document)}: {what}" if ours else ""
 
 
 def _first_ordinal(document: Any) -> int | None:

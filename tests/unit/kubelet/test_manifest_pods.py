@@ -223,3 +223,27 @@ def test_the_pods_of_a_stateful_set_are_numbered_from_its_first_ordinal(
 ) -> None:
     (wanted,) = parse_manifests(json.dumps(owner(kind, "apps/v1", **spec)), 0, FACTORY).pods
     assert wanted.ordinal == ordinal
+
+
+@pytest.mark.parametrize(
+    ("kind", "version", "place"),
+    [
+        ("Deployment", "apps/v1", "spec.template"),
+        ("CronJob", "batch/v1", "spec.jobTemplate.spec.template"),
+    ],
+)
+def test_an_annotation_of_the_owner_instead_of_its_pods_is_noted(
+    kind: str, version: str, place: str
+) -> None:
+    key = "full-cores.resource-policy.nri.io/pod"
+    document = owner(kind, version)
+    if kind == "CronJob":
+        document["spec"] = {"jobTemplate": {"spec": document["spec"]}}
+    document["metadata"]["annotations"] = {key: "true", "example.com/owner": "me"}
+    (note,) = parse_manifests(json.dumps(document), 0, FACTORY).notes
+    assert note == (
+        f"{kind} web: annotations of its own metadata have no effect: {key};"
+        f" they belong in {place}.metadata.annotations"
+    )
+    document["metadata"]["annotations"] = {"example.com/owner": "me"}
+    assert parse_manifests(json.dumps(document), 0, FACTORY).notes == ()
