@@ -37,7 +37,7 @@ from nri_policy.settings import Settings
 from nri_policy.simulation.device_manager import number_devices
 from nri_policy.simulation.node import SimulatedNode
 from nri_policy.simulation.playback import Playback, Result, find_unexpected
-from nri_policy.simulation.scenario import ScenarioError, Step, read_scenario
+from nri_policy.simulation.scenario import ChangeSettings, ScenarioError, Step, read_scenario
 
 stay_option = click.option(
     "--stay",
@@ -70,12 +70,18 @@ def command(  # noqa: PLR0913, PLR0917 - one parameter an option
     Shows which containers run where after each step. The daemon's own code places the pods over a
     real NRI connection, on a simulated runtime that starts no processes. Exits with 1 if an
     expectation of the scenario is not met, or if a step fails unexpectedly.
+
+    The node starts with the file of --settings; a step `settings` replaces it as a whole.
     """
     machine = source.machine(settings.memory_kinds) if settings else source.machine()
     try:
         steps = read_scenario(scenario)
     except ScenarioError as error:
         raise Failure(str(error), Exit.USAGE) from error
+    others = (number for number, each in enumerate(steps, 1) if isinstance(each, ChangeSettings))
+    if settings is not None and (step := next(others, None)):
+        note = f"step {step} sets other settings: those of --settings count until then only"
+        click.echo(f"simulate: note: {note}", err=True)
     devices = number_devices(source.devices())
     show = Show(title=f"{scenario.name} on {source}", form=form, steps=steps)
     play(partial(SimulatedNode, machine, settings, devices=devices), show, stay)

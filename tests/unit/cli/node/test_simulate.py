@@ -114,9 +114,14 @@ def test_a_scenario_without_settings_takes_them_from_a_file(scenario: Path) -> N
         "apiVersion: config.nri/v1alpha1\nkind: TopologyAwarePolicy\nmetadata: {name: default}\n"
         "spec: {reservedResources: {cpu: 750m}, preferIsolatedCPUs: false}\n"
     )
-    code, out, _ = simulate(scenario, "--settings", str(settings), "-o", "json")
-    assert code == 0
+    code, out, err = simulate(scenario, "--settings", str(settings), "-o", "json")
+    assert (code, "count until then" in err) == (0, False)
     assert json.loads(out)[0]["containers"]["default/small/c"]["cpus"] == "4-7"
+    scenario.write_text(SCENARIO)
+    assert (
+        "note: step 1 sets other settings: those of --settings count until then only"
+        in simulate(scenario, "--settings", str(settings))[2]
+    ), "a scenario's own replace them"
 
 
 @pytest.mark.parametrize(
