@@ -18,7 +18,7 @@ from nri_policy.doctor.facts import FolderFacts, gather
 from nri_policy.doctor.finding import Verdict
 from nri_policy.doctor.host import Host
 from nri_policy.doctor.pod_resources import assigned_resources, has_cpu_manager
-from nri_policy.doctor.sockets import runtime
+from nri_policy.doctor.sockets import Socket, runtime
 from nri_policy.foundation.cpuset import EMPTY, CPUSet
 from nri_policy.hardware.machine import Machine
 from nri_policy.nrt.publisher import Trouble
@@ -126,6 +126,8 @@ def test_a_runtime_that_does_not_run_is_to_be_started(made: Made) -> None:
 def test_the_nri_socket_is_served_or_dead_or_missing(made: Made, tmp_path: Path) -> None:
     path = tmp_path / "nri.sock"
     where = replace(made.where, nri_socket=path)
+    config = CONTAINERD.replace("disable = false", f'disable = false\nsocket_path = "{path}"')
+    made.write("etc/containerd/config.toml", config)
 
     def seen() -> dict[str, Verdict]:
         return dict(verdicts(examine(gather(where)), "nri"))
@@ -134,6 +136,16 @@ def test_the_nri_socket_is_served_or_dead_or_missing(made: Made, tmp_path: Path)
     with served(path):
         assert worst(seen(), "the runtime listens at") is Verdict.OK
     assert worst(seen(), "no process listens") is Verdict.ERROR
+
+
+def test_no_socket_is_missed_where_the_runtime_has_nri_at_another(made: Made) -> None:
+    missing = Socket(path=made.where.nri_socket, there=False, problem="No such file or directory")
+    for at in ("/run/x.sock", str(missing.path)):
+        config = CONTAINERD.replace("disable = false", f'disable = false\nsocket_path = "{at}"')
+        made.write("etc/containerd/config.toml", config)
+        found = verdicts(examine(replace(made.facts(), nri_socket=missing)), "nri")
+        (wrong,) = (each for each, verdict in found.items() if verdict is Verdict.ERROR)
+        assert ("NRI socket is /run/x.sock" in wrong) is (at == "/run/x.sock")
 
 
 def test_a_socket_is_not_called_the_runtimes_where_nothing_shows_that(made: Made) -> None:

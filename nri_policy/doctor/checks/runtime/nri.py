@@ -48,11 +48,9 @@ def _check_config(facts: Facts, config: RuntimeConfig) -> Iterator[Finding]:
     if not config.external:
         found = f"{config.name} does not let plugins connect (disable_connections)"
         yield Finding("nri", Verdict.ERROR, found, "allow it, or have the runtime start nri-policy")
-    ours = str(facts.where.nri_socket)
-    if socket_path(config.nri_socket) != socket_path(ours):
-        found = (
-            f"{config.name}'s NRI socket is {config.nri_socket}, but the daemon would use {ours}"
-        )
+    if _is_elsewhere(facts, config):
+        found = f"{config.name}'s NRI socket is {config.nri_socket}, but the daemon would use"
+        found += f" {facts.where.nri_socket}"
         yield Finding(
             "nri", Verdict.ERROR, found, f"start it with --nri-socket {config.nri_socket}"
         )
@@ -73,6 +71,12 @@ def is_on(config: RuntimeConfig, runtime: Runtime | None) -> bool | None:
     if version is not None:
         return version[:3] >= _ON_SINCE[config.name][:3]
     return True if (config.version or 0) >= 3 else None  # that format is containerd 2's
+
+
+def _is_elsewhere(facts: Facts, config: RuntimeConfig) -> bool:
+    """Return whether the runtime's NRI socket is not the one that the daemon would use."""
+    ours = socket_path(str(facts.where.nri_socket))
+    return bool(is_on(config, facts.talker)) and socket_path(config.nri_socket) != ours
 
 
 def _listener(facts: Facts, socket: Socket) -> Finding:
@@ -104,6 +108,8 @@ def _socket(facts: Facts) -> Iterator[Finding]:
     if not socket.problem:
         yield _listener(facts, socket)
         return
+    if (config := facts.runtimes.config) is not None and _is_elsewhere(facts, config):
+        return  # that is the problem
     found = f"{socket.path}: {socket.problem}"
     remedy = "restart the runtime"
     if "denied" in socket.problem:
