@@ -56,6 +56,11 @@ def classes_report(
     if classes is None:
         return None if irq is None else ClassesReport(irq=irq)
     scheduling, blockio, rdt = classes.scheduling, classes.blockio, classes.rdt
+    # a class that is neither set here nor given to the runtime has no effect, as its note says
+    if blockio is not None and blockio.notes and not blockio.passed_on:
+        blockio = None
+    if rdt is not None and rdt.group is None:
+        rdt = None
     return ClassesReport(
         scheduling=None if scheduling is None else scheduling.name,
         blockio=None if blockio is None else blockio.name,

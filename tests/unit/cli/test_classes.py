@@ -187,6 +187,21 @@ def test_what_if_tells_the_classes_of_newcomers(tmp_path: Path) -> None:
     beside_a_daemon(tmp_path, check, WEB)
 
 
+@pytest.mark.parametrize("key", ["rdtclass", "blockioclass"])
+def test_a_container_is_not_in_a_class_that_has_no_effect(tmp_path: Path, key: str) -> None:
+    annotations = {f"{key}.resource-policy.nri.io/pod": "gold", **annotated("fast")}
+
+    async def both() -> None:
+        async with served(tmp_path, schedulingClasses=CLASSES) as node:
+            given = json.dumps(pod("new", annotations=annotations))
+            command = ("what-if", "-f", "-")
+            text = await asyncio.to_thread(shown, node.socket, *command, given=given)
+            assert "class gold has no effect: control." in text
+            assert "in classes fast\n" in re.sub(" +\n", "\n", text)
+
+    asyncio.run(both())
+
+
 def test_what_if_lists_the_limits_that_settings_would_change(tmp_path: Path) -> None:
     limit = {"Devices": ["/dev/sda"], "ThrottleWriteBps": "2M"}
     other = {"blockio": {"enable": True, "classes": {"slow": [limit]}}}
