@@ -53,8 +53,10 @@ def _draw_drifts(report: AuditReport) -> Iterator[RenderableType]:
         yield Text(f"{astray} of {report.audited} containers are not as decided:")
         yield Text()
         yield _table(drifts)
-    else:
+    elif report.audited:
         yield Text(f"{report.audited} containers are as decided.")
+    else:
+        yield Text("No container is checked.")
     if report.unseen:
         yield Text(f"Cgroups not found: {', '.join(map(short, report.unseen))}")
     if report.changing:

@@ -567,6 +567,15 @@ def test_audit_ends_with_1_where_anything_is_not_as_decided(
     asyncio.run(both())
 
 
+def test_an_audit_that_checks_no_container_does_not_call_any_as_decided(tmp_path: Path) -> None:
+    def check(control: Path) -> None:
+        first, *others = lines(run(control, "audit"))
+        assert first == "No container is checked."
+        assert "note: pinCPU is false and pinMemory is false" in " ".join(others)
+
+    beside_a_daemon(tmp_path, check, pod("own", "2"), pinCPU=False, pinMemory=False)
+
+
 def test_an_audit_names_those_about_which_it_cannot_say_anything_yet() -> None:
     report = AuditReport(
         mode="report",
