@@ -12,7 +12,7 @@ are ready: their group does not include it.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 from msgspec import Struct
@@ -23,12 +23,38 @@ from nri_policy.cluster.objects.pod import Pod
 from nri_policy.foundation.wording import quoted
 
 
+def _number(value: Mapping[str, Any], field: str, path: str, default: int) -> int:
+    number = value.get(field)
+    if number is None:
+        return default
+    if not isinstance(number, int) or isinstance(number, bool):
+        raise DocumentError(join(path, field), f"{quoted(number)} is not a number of pods")
+    return number
+
+
+def _one(_value: Mapping[str, Any], _path: str) -> int:
+    return 1
+
+
+def _count_replicas(value: Mapping[str, Any], path: str) -> int:
+    return _number(value, "replicas", path, 1)
+
+
+def _count_ray_workers(value: Mapping[str, Any], path: str) -> int:
+    """Return how many pods KubeRay makes of a worker group."""
+    least = _number(value, "minReplicas", path, 0)
+    replicas = max(_number(value, "replicas", path, least), least)
+    replicas = min(replicas, _number(value, "maxReplicas", path, replicas))
+    hosts = _number(value, "numOfHosts", path, 1)
+    return 0 if value.get("suspend") is True else replicas * hosts
+
+
 class _Part(Struct, frozen=True):
     """Where an object has templates, each beside how many pods are made of it."""
 
     path: str  # of one template's parent, or of a map or list of them
     many: bool = True
-    counts: tuple[str, ...] = ("replicas",)  # the fields to multiply; a missing one is 1
+    count: Callable[[Mapping[str, Any], str], int] = _count_replicas  # of one template's parent
     name: str = ""  # of the only one; else the field that names it, or its key in a map
 
 
@@ -39,8 +65,8 @@ def _by_type(field: str) -> tuple[_Part, ...]:
 def _ray(path: str) -> tuple[_Part, ...]:
     workers = f"{path}.workerGroupSpecs"
     return (
-        _Part(path=f"{path}.headGroupSpec", many=False, counts=(), name="head"),
-        _Part(path=workers, counts=("replicas", "numOfHosts"), name="groupName"),
+        _Part(path=f"{path}.headGroupSpec", many=False, count=_one, name="head"),
+        _Part(path=workers, count=_count_ray_workers, name="groupName"),
     )
 
 
@@ -96,6 +122,8 @@ def read_owner(value: Mapping[str, Any], kind: str, path: str) -> ReplicaOwner:
     namespace, name = convert(value, Identified, path).metadata.key(path, f"a {kind}")
     every = replicas_of({**value, "kind": kind}, path)
     pods = {each.name: each.count for each in every if (kind, each.name) != _NOT_IN_GROUP}
+    if kind == "RayCluster" and value["spec"].get("suspend") is True:
+        pods = dict.fromkeys(pods, 0)
     return ReplicaOwner(kind, namespace, name, pods)
 
 
@@ -143,10 +171,4 @@ def _at(value: object, path: str, place: str) -> object:
 def _read(value: object, name: str, part: _Part, path: str) -> Replicas:
     if not isinstance(value, dict):
         raise DocumentError(path, f"{quoted(value)} is not an object")
-    count = 1
-    for field in part.counts:
-        number = value.get(field)
-        if number is not None and (not isinstance(number, int) or isinstance(number, bool)):
-            raise DocumentError(join(path, field), f"{quoted(number)} is not a number of pods")
-        count *= 1 if number is None else number
-    return Replicas(name, count, value.get("template"), join(path, "template"))
+    return Replicas(name, part.count(value, path), value.get("template"), join(path, "template"))

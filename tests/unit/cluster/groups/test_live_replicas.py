@@ -129,6 +129,32 @@ def test_a_ray_cluster_grows_and_shrinks_with_its_object() -> None:
     assert sum(one.count for each in status.assignments for one in each.domains) == 2
 
 
+def test_a_ray_cluster_that_is_suspended_gives_its_places_back_and_is_placed_anew() -> None:
+    play = empty()
+    cluster = ray(small=2)
+    play.world.put("owners", cluster)
+    ray_pods(play, "head", 0)
+    ray_pods(play, "small", 0, 1)
+    play.rest()
+    assert let_go(play) == 3
+    play.world.put("owners", {**cluster, "spec": {**cluster["spec"], "suspend": True}})
+    play.world.delete("pods", "ray-small-1")
+    play.rest()
+    status = play.world.group("raycluster-ray").status
+    assert sum(one.count for each in status.assignments for one in each.domains) == 2
+    play.world.delete("pods", "ray-small-0")
+    play.world.delete("pods", "ray-head-0")
+    play.rest()
+    play.world.put("owners", cluster)
+    ray_pods(play, "head", 1)
+    ray_pods(play, "small", 2)
+    play.rest()
+    assert let_go(play) == 0
+    ray_pods(play, "small", 3)
+    play.rest()
+    assert let_go(play) == 3
+
+
 def test_a_pod_that_failed_keeps_its_place_for_the_next_one() -> None:
     play = empty()
     play.world.put("owners", ray(small=2))

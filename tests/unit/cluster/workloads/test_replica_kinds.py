@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 
 from nri_policy.cluster.objects.document import DocumentError
+from nri_policy.cluster.workloads.replica_kinds import read_owner
 from nri_policy.cluster.workloads.workload import read_groups
 from tests.unit.cluster.written import pod_spec
 
@@ -70,6 +71,43 @@ def test_the_head_and_each_worker_group_of_ray_are_pod_sets() -> None:
     assert sets("RayCluster", headGroupSpec=ray["headGroupSpec"]) == {"head": (1, {"cpu": 2000})}
 
 
+RAY_WORKERS = [  # a worker group, and the pods that KubeRay makes of it
+    ({"replicas": 0, "minReplicas": 2}, 2),
+    ({"minReplicas": 2}, 2),
+    ({}, 0),
+    ({"replicas": 20, "maxReplicas": 8, "numOfHosts": 2}, 16),
+    ({"replicas": 5, "minReplicas": 2, "maxReplicas": 8}, 5),
+    ({"minReplicas": 9, "maxReplicas": 8}, 8),
+    ({"replicas": 5, "minReplicas": 2, "suspend": True}, 0),
+    ({"replicas": 5, "suspend": False}, 5),
+]
+
+
+@pytest.mark.parametrize(("fields", "count"), RAY_WORKERS)
+def test_a_worker_group_of_ray_has_as_many_pods_as_kuberay_makes(fields: Any, count: int) -> None:
+    workers = {"groupName": "workers", "template": template(1), **fields}
+    spec = {"headGroupSpec": {"template": template(1)}, "workerGroupSpecs": [workers]}
+    assert {name: pods for name, (pods, _) in sets("RayCluster", **spec).items()} == {
+        "head": 1,
+        "workers": count,
+    }
+    cluster = {"metadata": {"name": "ray"}, "spec": spec}
+    assert read_owner(cluster, "RayCluster", "").pods == {"head": 1, "workers": count}
+
+
+def test_a_suspended_ray_cluster_has_no_pods() -> None:
+    """A file's is placed as it will run, like a suspended Job."""
+    workers = {"groupName": "workers", "replicas": 2, "template": template(1)}
+    head = {"template": template(1)}
+    spec = {"suspend": True, "headGroupSpec": head, "workerGroupSpecs": [workers]}
+    cluster = {"metadata": {"name": "ray"}, "spec": spec}
+    assert read_owner(cluster, "RayCluster", "").pods == {"head": 0, "workers": 0}
+    assert {name: pods for name, (pods, _) in sets("RayCluster", **spec).items()} == {
+        "head": 1,
+        "workers": 2,
+    }
+
+
 BAD: list[tuple[str, Any, str]] = [
     ("PyTorchJob", {}, "spec.pytorchReplicaSpecs: it is missing"),
     (
@@ -91,6 +129,14 @@ BAD: list[tuple[str, Any, str]] = [
         "PyTorchJob",
         {"pytorchReplicaSpecs": {"Worker": {}}},
         "spec.pytorchReplicaSpecs.Worker.template",
+    ),
+    (
+        "RayCluster",
+        {
+            "headGroupSpec": {"template": template(1)},
+            "workerGroupSpecs": [{"groupName": "a", "minReplicas": "2", "template": template(1)}],
+        },
+        "spec.workerGroupSpecs[0].minReplicas: '2' is not a number of pods",
     ),
     (
         "RayCluster",
