@@ -6,8 +6,8 @@
 | RayCluster, RayJob | the head, and one for each worker group |
 
 On a live cluster, the owner of pods says how many there are, and their labels which pod set each is
-of. A RayJob owns a RayCluster. The launcher of an MPIJob starts in a separate Job once the workers
-are ready: their group does not include it.
+of. A RayJob owns a RayCluster. The launcher of an MPIJob is the pod of a Job, and a group of its own:
+with `launcherCreationPolicy: WaitForWorkersReady` it comes once the workers are ready.
 """
 
 from __future__ import annotations

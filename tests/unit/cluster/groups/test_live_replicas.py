@@ -89,15 +89,21 @@ def test_all_pods_of_a_training_job_are_placed_together(
 
 
 def test_the_launcher_of_an_mpi_job_is_in_no_group_of_its_workers() -> None:
-    """It comes once they are ready."""
+    """It is the pod of a Job, by default created with them."""
     play = empty()
     play.world.put("owners", kubeflow("MPIJob", "mpiReplicaSpecs", Launcher=1, Worker=2))
+    launcher = {"name": "train-launcher", "uid": "u-train-launcher"}
+    play.world.put("jobs", {"metadata": launcher, "spec": {"parallelism": 1}})
+    pod(play, "batch/v1/Job/train-launcher", "launcher", **{TYPE: "launcher"})
+    play.rest()
+    assert let_go(play) == 1
     for number in range(2):
         labels = {TYPE: "worker", INDEX: str(number)}
         pod(play, "kubeflow.org/v2beta1/MPIJob/train", f"w-{number}", **labels)
     play.rest()
-    assert let_go(play) == 2
+    assert let_go(play) == 3
     assert sizes(play, "mpijob-train") == {"worker": 2}
+    assert sizes(play, "job-train-launcher").total() == 1
 
 
 def test_an_object_that_is_not_followed_has_pods_that_are_groups_alone() -> None:
