@@ -278,7 +278,7 @@ class DeliveryState(Observations):
             carrier="",
             partition=replace(known.partition, tries=0),
         )
-        self.put(container_id, self._perhaps_started(new))
+        self.put(container_id, self._perhaps_started(new, seen=new.visible))
 
     def _note_in_place(self, event: inputs.Registered) -> None:
         """Have systemd and the runtime informed of containers that an earlier daemon placed."""

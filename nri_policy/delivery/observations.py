@@ -36,11 +36,11 @@ class Observations(NextActions):
 
     def _observed(self, event: inputs.Observed) -> None:
         new = self.known(event.container_id).seen(event.cpuset)
-        self.put(event.container_id, self._perhaps_started(new))
+        self.put(event.container_id, self._perhaps_started(new, seen=new.visible))
 
-    def _perhaps_started(self, known: Delivery) -> Delivery:
-        """Return a listed container that has a cgroup as one whose START was answered before."""
-        if self.hears_starts or known.phase is not Phase.CREATED or not known.visible:
+    def _perhaps_started(self, known: Delivery, *, seen: bool) -> Delivery:
+        """Return a listed container, if a cgroup of it is *seen*, as one that was told to start."""
+        if self.hears_starts or known.phase is not Phase.CREATED or not seen:
             return known
         return replace(known, phase=Phase.STARTING, started_at=self.now)
 
@@ -196,10 +196,13 @@ class Observations(NextActions):
 
     def _look_at_start(self, check: CpusetCheck) -> None:
         """Take a container for running some time after its START, be it still starting (§3.6)."""
-        known = self.known(check.container_id)
-        if known.phase is not Phase.STARTING or known.started_at is None:
+        if check.container_id not in self.records:  # it has ended meanwhile
             return
         seen = check.found is not None
+        known = self._perhaps_started(self.records[check.container_id], seen=seen)
+        self.put(check.container_id, known)
+        if known.phase is not Phase.STARTING or known.started_at is None:
+            return
         if self.now - known.started_at >= (FIRST_LOOK if seen else BLIND_GRACE):
             self.blind = self.blind or not seen
             self._note_run(check.container_id, known.started_at)

@@ -477,6 +477,28 @@ def looked_at(state: DeliveryState, cpus: str) -> Checked:
     return Checked(checks=checks)
 
 
+def test_a_look_that_comes_after_a_slow_list_finds_what_may_have_been_told_to_start() -> None:
+    """Or the runtime would never hear what is written to it."""
+    state = state_of("a")
+    state.hears_starts = False
+    apply(
+        state,
+        Listed(recorded={"a": cpuset("1")}, observed={}),
+        Registered(
+            phases={"a": Phase.CREATED},
+            changes={"a": placement("1", "0")},
+            unseen={},
+            listed={"a": placement("1", "0")},
+            new=(),
+        ),
+        CallSent(changes={"a": placement("1", "0")}),
+    )
+    apply(state, 1.0, looked_at(state, "1"))
+    assert state.phase("a") is Phase.STARTING
+    apply(state, 1.0 + FIRST_LOOK, looked_at(state, "1"))
+    assert state.phase("a") is Phase.RUNNING
+
+
 def test_a_look_shows_that_an_answer_has_arrived_unless_a_file_had_set_it() -> None:
     """The answer would undo what a file sets before that (nri.md §3.7a 10)."""
     state = state_of("written", "sent")
