@@ -154,7 +154,10 @@ def read_scenario(path: Path) -> list[Step]:
     except ValueError as error:
         raise ScenarioError(f"{path}: {error}") from error
     if not isinstance(document, list):
-        raise ScenarioError(f"{path}: a scenario is one list of steps")
+        hint = f"; this is a manifest: a step applies it, `- apply: {{file: {path.name}}}`, or use"
+        hint += f" what-if -f {path}"
+        of_object = isinstance(document, Mapping) and "kind" in document
+        raise ScenarioError(f"{path}: a scenario is one list of steps{hint * of_object}")
     steps = []
     for number, given in enumerate(document):
         try:
@@ -227,8 +230,12 @@ def _apply(value: object, folder: Path) -> Apply:
 
 def _refuse_others(manifest: object) -> None:
     """Raise ManifestError for an object that is no pod: nothing here makes pods, or allocates."""
+    if isinstance(manifest, str):
+        raise ManifestError(f"{quoted(manifest)} is not a manifest; of a file write {{file: NAME}}")
     if not isinstance(manifest, Mapping):
         return
+    if len(manifest) == 1 and (hint := did_you_mean(str(*manifest), ["file"])):
+        raise ManifestError(f"{quoted(*manifest)} is not a field{hint}")
     kind = str(manifest.get("kind"))
     if kind in {"ResourceClaim", "ResourceClaimTemplate"}:
         raise ManifestError(

@@ -149,6 +149,12 @@ def test_an_error_names_the_field(tmp_path: Path, step: Any, message: str) -> No
         ("- expect: {a/b: &x {state: running}}\n-\n  apply: [*x]", "line 3: step 2: apply: [0]"),
         ("", "a scenario is one list of steps"),
         ("a: b", "a scenario is one list of steps"),
+        (
+            "kind: Pod",
+            "steps; this is a manifest: a step applies it, `- apply: {file: scenario.yaml}`, or",
+        ),
+        ("- apply: [{fil: pod.yaml}]", "apply: [0]: 'fil' is not a field; did you mean 'file'?"),
+        ("- apply: [pod.yaml]", "'pod.yaml' is not a manifest; of a file write {file: NAME}"),
         ("[]\n---\n[]", "line 2, column 1: a second document starts here"),
         ("[", "line 2, column 1: "),
         ("- advance: 2026-99-99", "step 1: advance: '2026-99-99' is not a duration"),
