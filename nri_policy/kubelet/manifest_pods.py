@@ -174,6 +174,11 @@ def _refuse_kind(kind: Any) -> NoReturn:
 
 def _objects(document: Any) -> Iterator[Any]:
     """Yield a document's object, or all of a List, with names as by the API server."""
+    if isinstance(document, list):
+        raise ManifestError(
+            "a manifest is a map, not a list; a list of steps is a scenario, which `nri-policy"
+            " simulate` plays"
+        )
     if _kind(document) != "List":
         yield _with_name(document)
         return

@@ -105,7 +105,7 @@ def test_lists_and_several_documents_are_read_in_order() -> None:
     ("text", "message"),
     [
         ("", "it has no manifest"),
-        ("- a", "a Pod manifest is a mapping, not a list (1 entries)"),
+        ("- a", "a list of steps is a scenario, which `nri-policy simulate` plays"),
         (
             "{kind: Service}",
             "kind: 'Service' does not create pods; these do: Pod, List, Deployment",
