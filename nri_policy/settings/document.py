@@ -98,7 +98,7 @@ def load_kind(
     document = _read_document(text, origin, marks, above)
     if other := describe_mistake(document):
         raise SettingsError(origin, (Problem("", other),))
-    problems = _unknown(document, "", _TOP)
+    problems = _unknown(document, "", _TOP, otherwise="; settings belong below `spec`")
     for key, expected in (("apiVersion", API_VERSION), ("kind", kind)):
         if document.get(key) != expected:
             given = document.get(key)
@@ -395,15 +395,20 @@ def _several(form: Any) -> tuple[Any, Any]:
     return kind, get_args(form)[1 if kind is Mapping else 0]
 
 
-def _unknown(given: dict[Any, Any], path: str, known: Iterable[str]) -> list[Problem]:
-    """Return a problem for each key that is not *known*, up to a limit."""
+def _unknown(
+    given: dict[Any, Any], path: str, known: Iterable[str], *, otherwise: str = ""
+) -> list[Problem]:
+    """Return a problem for each key that is not *known*, up to a limit.
+
+    *otherwise* is the hint about a key that is like none of them.
+    """
     unknown = [key for key in given if key not in known]
     problems = []
     for key in unknown[:_SHOWN]:
         hint = ""
         if isinstance(key, str):
             foreign = hint_at(key)
-            hint = f": {foreign}" if foreign else did_you_mean(key, known)
+            hint = f": {foreign}" if foreign else did_you_mean(key, known) or otherwise
         problems.append(Problem(_join(path, key), f"unknown field{hint}"))
     if len(unknown) > _SHOWN:
         problems.append(Problem(path, f"{len(unknown) - _SHOWN} more unknown fields"))

@@ -632,6 +632,10 @@ def test_null_is_as_if_not_given() -> None:
                 "line 3, column 1: specs: unknown field; did you mean 'spec'?",
             ],
         ),
+        (
+            HEAD + "spec: {reservedResources: {cpu: 1}}\npinCPU: true",
+            ["line 5, column 1: pinCPU: unknown field; settings belong below `spec`"],
+        ),
         (HEAD + "spec: [a]", ["line 4, column 1: spec: a list (1 entries) is not a map"]),
         (
             HEAD + "spec: {reservedResources: {cpu: 1}, pinCPU: 1}",
