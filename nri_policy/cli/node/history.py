@@ -114,9 +114,10 @@ def command(  # noqa: PLR0913, PLR0917 - one parameter an option
         source = context.get_parameter_source("control_socket")
         named = source is not ParameterSource.DEFAULT
         journal = _find_journal(control_socket, named=named)
-    timely, names = [], set[str]()
+    timely, names, latest = [], set[str](), ""
     for record in _ask(control_socket) if journal is None else _read(store_in(journal)):
         names |= {each for each in _names(record) if each}
+        latest = max(latest, record.last or record.time)
         if (since or "") <= (record.last or record.time) and (
             until is None or record.time <= until
         ):
@@ -124,7 +125,7 @@ def command(  # noqa: PLR0913, PLR0917 - one parameter an option
     prefix = "" if name is None else _prefix(name, names)
     found = [each for each in timely if _concerns(each, prefix)]
     if form == "table":
-        print_drawing(*_draw(found, prefix))
+        print_drawing(*_draw(found, prefix, latest))
     else:
         print_document(found, form)
 
@@ -172,9 +173,11 @@ def _concerns(record: JournalRecord, prefix: str) -> bool:
     return any(f"{each or ''}/".startswith(prefix) for each in names)
 
 
-def _draw(records: Sequence[JournalRecord], prefix: str) -> Iterator[RenderableType]:
+def _draw(records: Sequence[JournalRecord], prefix: str, latest: str) -> Iterator[RenderableType]:
+    """Draw *records*; *latest* is the time of the journal's last one, empty if it has none."""
     if not records:
-        yield Text("Nothing is recorded of that.")
+        last = f"; the latest record is of {shown_time(latest)}" if latest else ""
+        yield Text(f"Nothing is recorded of that{last}.")
         return
     table = Columns("time", "container", "cpuset", "what", whole=("time",))
     for record in records:
