@@ -87,7 +87,6 @@ FOLLOWED = {  # by API version and kind: in which words the API names all of the
     ("kubeflow.org/v2beta1", "MPIJob"): "mpijobs",
     ("ray.io/v1", "RayCluster"): "rayclusters",
 }
-_NOT_IN_GROUP = ("MPIJob", "launcher")
 _TYPE = "training.kubeflow.org/replica-type"
 REPLICA_INDEX = "training.kubeflow.org/replica-index"
 _RAY_NODE = "ray.io/node-type"
@@ -121,10 +120,15 @@ def read_owner(value: Mapping[str, Any], kind: str, path: str) -> ReplicaOwner:
     """Return the owner in an object of a followed *kind*; raises DocumentError."""
     namespace, name = convert(value, Identified, path).metadata.key(path, f"a {kind}")
     every = replicas_of({**value, "kind": kind}, path)
-    pods = {each.name: each.count for each in every if (kind, each.name) != _NOT_IN_GROUP}
+    pods = {each.name: each.count for each in every if not is_launcher(kind, each.name)}
     if kind == "RayCluster" and value["spec"].get("suspend") is True:
         pods = dict.fromkeys(pods, 0)
     return ReplicaOwner(kind, namespace, name, pods)
+
+
+def is_launcher(kind: str, pod_set: str) -> bool:
+    """Whether a Job makes the pods of a pod set: they are a group of their own."""
+    return (kind, pod_set) == ("MPIJob", "launcher")
 
 
 def find_followed_owner(pod: Pod) -> tuple[str, str, str] | None:

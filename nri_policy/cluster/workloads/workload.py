@@ -31,7 +31,7 @@ from nri_policy.cluster.objects.metadata import Identified, Key, ObjectIdentity
 from nri_policy.cluster.objects.priority import PRIORITY_CLASS, PriorityClasses
 from nri_policy.cluster.requests import group as placement
 from nri_policy.cluster.requests.annotations import check_owner
-from nri_policy.cluster.requests.group import MAIN, PlacementGroup, read_group
+from nri_policy.cluster.requests.group import MAIN, PlacementGroup, PodSet, read_group
 from nri_policy.cluster.requests.request import units_of
 from nri_policy.cluster.workloads.job_sets import read_job_set, read_leader_workers
 from nri_policy.cluster.workloads.pod_sets import (
@@ -41,7 +41,7 @@ from nri_policy.cluster.workloads.pod_sets import (
     refuse,
     with_request,
 )
-from nri_policy.cluster.workloads.replica_kinds import REPLICA_KINDS, replicas_of
+from nri_policy.cluster.workloads.replica_kinds import REPLICA_KINDS, is_launcher, replicas_of
 from nri_policy.cluster.workloads.single_pods import POD_GROUP_KIND, GroupsOfPods
 from nri_policy.cluster.workloads.train_jobs import (
     RUNTIMES,
@@ -167,7 +167,7 @@ def _groups_of(value: Object, runtimes: Runtimes, path: str) -> list[PlacementGr
     if kind == "LeaderWorkerSet":
         return read_leader_workers(value, path)
     if kind in REPLICA_KINDS:
-        return [_replicas(value, path)]
+        return _replicas(value, path)
     if kind in _COUNTS:
         return [_workload(value, path, _COUNTS[kind])]
     hint = did_you_mean(kind, _KINDS)
@@ -258,11 +258,15 @@ def _workload(value: object, path: str, count: Callable[[TemplatedSpec], int]) -
     return make_group(given.metadata, [pod_set], path)
 
 
-def _replicas(value: Object, path: str) -> PlacementGroup:
-    """Return the group of an object that has a pod set for each of several templates."""
-    found = replicas_of(value, path)
-    pod_sets = [make_pod_set(each.name, each.count, each.template, each.path) for each in found]
-    return make_group(convert(value, Identified, path).metadata, pod_sets, path)
+def _replicas(value: Object, path: str) -> list[PlacementGroup]:
+    """Return the groups of an object that has a pod set for each of several templates."""
+    of_suffix: dict[str, list[PodSet]] = {}
+    for each in replicas_of(value, path):
+        suffix = "-launcher" if is_launcher(value["kind"], each.name) else ""
+        pod_set = make_pod_set(each.name, each.count, each.template, each.path)
+        of_suffix.setdefault(suffix, []).append(pod_set)
+    metadata = convert(value, Identified, path).metadata
+    return [make_group(metadata, own, path, suffix) for suffix, own in sorted(of_suffix.items())]
 
 
 def _placement_group(value: Object, path: str) -> PlacementGroup:

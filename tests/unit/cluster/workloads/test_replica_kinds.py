@@ -71,6 +71,17 @@ def test_the_head_and_each_worker_group_of_ray_are_pod_sets() -> None:
     assert sets("RayCluster", headGroupSpec=ray["headGroupSpec"]) == {"head": (1, {"cpu": 2000})}
 
 
+def test_the_launcher_of_an_mpi_job_is_a_group_of_its_own() -> None:
+    launcher, worker = {"template": template(1)}, {"replicas": 2, "template": template(8)}
+    groups = read("MPIJob", mpiReplicaSpecs={"Launcher": launcher, "Worker": worker})
+    assert [(group.name, *(each.name for each in group.pod_sets)) for group in groups] == [
+        ("train", "worker"),
+        ("train-launcher", "launcher"),
+    ]
+    (group,) = read("MPIJob", mpiReplicaSpecs={"Launcher": launcher})
+    assert group.name == "train-launcher"
+
+
 RAY_WORKERS = [  # a worker group, and the pods that KubeRay makes of it
     ({"replicas": 0, "minReplicas": 2}, 2),
     ({"minReplicas": 2}, 2),
