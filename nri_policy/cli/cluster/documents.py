@@ -22,6 +22,7 @@ from nri_policy.cluster.objects.priority import PriorityClasses
 from nri_policy.cluster.planning.preview import find_group, pick_group
 from nri_policy.cluster.requests.group import PlacementGroup
 from nri_policy.cluster.workloads.workload import (
+    KINDS,
     add_claims,
     add_priority_classes,
     describe_left_out_kinds,
@@ -181,7 +182,9 @@ def _require(found: Sequence[object], paths: Iterable[Path], documents: list[Obj
     text = describe_left_out_kinds(documents)
     if not found:
         names = ", ".join(map(name_of, paths))
-        problem = f"there is no object to place in it{text and f': {text}'}"
+        problem = "there is no object to place in it"
+        if text:
+            problem += f": {text}; there are: {', '.join(KINDS)}"
         raise Failure(f"{names}: {problem}", Exit.USAGE)
     if text:
         note_left_out(text)

@@ -3,11 +3,12 @@
 | kind | pod sets |
 |---|---|
 | PyTorchJob, TFJob, MPIJob, XGBoostJob | one for each replica type |
-| RayCluster, RayJob | the head, and one for each worker group |
+| RayCluster, RayJob, RayService | the head, and one for each worker group |
 
 On a live cluster, the owner of pods says how many there are, and their labels which pod set each is
-of. A RayJob owns a RayCluster. The launcher of an MPIJob is the pod of a Job, and a group of its own:
-with `launcherCreationPolicy: WaitForWorkersReady` it comes once the workers are ready.
+of. A RayJob or RayService owns a RayCluster. The launcher of an MPIJob is the pod of a Job, and a
+group of its own: with `launcherCreationPolicy: WaitForWorkersReady` it comes once the workers are
+ready.
 """
 
 from __future__ import annotations
@@ -77,6 +78,7 @@ REPLICA_KINDS: dict[str, tuple[_Part, ...]] = {
     "XGBoostJob": _by_type("xgbReplicaSpecs"),
     "RayCluster": _ray("spec"),
     "RayJob": _ray("spec.rayClusterSpec"),
+    "RayService": _ray("spec.rayClusterConfig"),
 }
 
 

@@ -77,7 +77,8 @@ _COUNTS = {kind: each.count for kind, each in WORKLOADS.items() if each.count is
 _SETS = ("JobSet", "LeaderWorkerSet", TRAIN_JOB)
 CLAIMS = (CLAIM, TEMPLATE)
 _NO_GROUPS = (POD_GROUP_KIND, *CLAIMS, PRIORITY_CLASS, *RUNTIMES)  # beside what names them
-_KINDS = (*_COUNTS, *_SETS, *REPLICA_KINDS, "Pod", POD_GROUP_KIND, placement.KIND)
+_OTHERS = ("Service", "ResourceFlavor", "CronJob")  # ends of kinds that are no misspelling
+KINDS = (*_COUNTS, *_SETS, *REPLICA_KINDS, "Pod", POD_GROUP_KIND, placement.KIND)
 
 
 def add_priority_classes(documents: Iterable[object], classes: PriorityClasses) -> None:
@@ -153,7 +154,7 @@ def _add_groups(
 def _groups_of(value: Object, runtimes: Runtimes, path: str) -> list[PlacementGroup]:
     """Return the groups that an object other than a pod stands for."""
     refuse(mistyped_workload(value), path)
-    kind = _kind(value, path, _KINDS)
+    kind = _kind(value, path, KINDS)
     if kind in _NO_GROUPS:
         return []
     if kind == placement.KIND:
@@ -170,19 +171,20 @@ def _groups_of(value: Object, runtimes: Runtimes, path: str) -> list[PlacementGr
         return _replicas(value, path)
     if kind in _COUNTS:
         return [_workload(value, path, _COUNTS[kind])]
-    hint = did_you_mean(kind, _KINDS)
+    hint = did_you_mean(kind, KINDS)
     raise DocumentError(join(path, "kind"), f"{quoted(kind)} cannot be placed{hint}")
 
 
 def is_left_out(value: Object) -> bool:
     """Whether an object is of a kind that has nothing to do with groups, such as a Service.
 
-    A kind that looks misspelt is not left out.
+    A kind that looks misspelt is not left out. A VirtualService is not a misspelt RayService.
     """
     kind = value.get("kind")
-    known = (*_KINDS, *_NO_GROUPS)
-    named = isinstance(kind, str) and bool(kind) and kind not in known
-    return named and not did_you_mean(str(kind), known)
+    known = (*KINDS, *_NO_GROUPS)
+    if not isinstance(kind, str) or not kind or kind in known:
+        return False
+    return kind.endswith(_OTHERS) or not did_you_mean(kind, known)
 
 
 def describe_left_out_kinds(documents: Iterable[object]) -> str:

@@ -483,6 +483,20 @@ def test_a_file_without_a_group_is_an_error() -> None:
     assert run("place", "-f", "/dev/null", "--service", "http://localhost:1") == (code, text)
 
 
+def test_a_file_of_kinds_that_are_not_placed_is_told_those_that_are(tmp_path: Path) -> None:
+    kinds = ["Service", "VirtualService", "ResourceFlavor", "RayCronJob"]
+    items = [{"kind": kind, "metadata": {"name": "s"}} for kind in kinds]
+    asked = write(tmp_path / "asked.yaml", {"kind": "List", "items": items})
+    code, text = run("place", "-f", asked, "--synthetic", SPEC)
+    assert code == 2
+    left_out = ", ".join(f"1 {kind}" for kind in kinds)
+    assert f"there is no object to place in it: {left_out}; there are: Deployment, " in text
+    assert ", JobSet, " in text
+    write(tmp_path / "asked.yaml", {"kind": "RayServce", "metadata": {"name": "s"}})
+    code, text = run("place", "-f", asked, "--synthetic", SPEC)
+    assert (code, "did you mean 'RayService'?" in text) == (2, True)
+
+
 def numbers(svg: str) -> list[str]:
     """Return the numbers of pods on the hosts of a picture."""
     hosts = [each for each in ET.fromstring(svg).iter() if each.get("class") == "host"]

@@ -68,6 +68,7 @@ def test_the_head_and_each_worker_group_of_ray_are_pod_sets() -> None:
     }
     assert sets("RayCluster", **ray) == expected
     assert sets("RayJob", rayClusterSpec=ray) == expected
+    assert sets("RayService", rayClusterConfig=ray) == expected
     assert sets("RayCluster", headGroupSpec=ray["headGroupSpec"]) == {"head": (1, {"cpu": 2000})}
 
 
