@@ -115,13 +115,18 @@ def check_leader_group(name: str, members: Sequence[PodSet]) -> None:
             path, f"leader group {quoted(name)} has pod sets of {counts} pods; one of them has one"
         )
     first, second = (each.request or PlacementRequest() for each in members)
-    for kind in ("required", "preferred"):
-        one, other = getattr(first, kind), getattr(second, kind)
-        if one and other and one != other:
-            raise DocumentError(
-                path,
-                f"leader group {quoted(name)} asks for {kind} {quoted(one)} and {quoted(other)}",
-            )
+    named = [
+        f"{kind} {quoted(level)}"
+        for each in (first, second)
+        for kind, level in (("required", each.required), ("preferred", each.preferred))
+        if level
+    ]
+    if len({*named}) > 1:
+        raise DocumentError(
+            path,
+            f"leader group {quoted(name)} asks for {' and '.join(named)};"
+            " leader and workers name the same",
+        )
     if first.topology_spreading != second.topology_spreading:
         raise DocumentError(
             path, f"leader group {quoted(name)} has two pod sets of different topologySpreading"

@@ -259,6 +259,32 @@ def test_a_request_that_contradicts_itself_is_an_error(request_: Object, message
     assert str(caught.value) == message
 
 
+@pytest.mark.parametrize(
+    ("leader", "problem"),
+    [
+        ({"required": "example.com/rack"}, ""),
+        ({}, ""),  # it follows its workers
+        ({"required": HOSTNAME}, f"required '{HOSTNAME}' and required 'example.com/rack'"),
+        (
+            {"preferred": "example.com/rack"},
+            "preferred 'example.com/rack' and required 'example.com/rack'",
+        ),
+    ],
+)
+def test_a_leader_and_its_workers_name_the_same_level(leader: Object, problem: str) -> None:
+    asked = group(
+        pod_set(1, leader | {"leaderGroup": "g"}, name="leader"),
+        pod_set(3, required(leaderGroup="g"), name="workers"),
+    )
+    if not problem:
+        assert placed(place(asked)).keys() == {"leader", "workers"}
+        return
+    with pytest.raises(DocumentError) as caught:
+        place(asked)
+    text = f"leader group 'g' asks for {problem}; leader and workers name the same"
+    assert str(caught.value) == f"spec.podSets: {text}"
+
+
 def test_the_order_of_the_objects_has_no_influence() -> None:
     pods = [pod(f"p{number}", f"a{number}", cpu=number) for number in (1, 2, 3)]
     given = group(pod_set(7, {"preferred": "example.com/rack"}))
