@@ -187,10 +187,13 @@ def check_owner(annotations: Mapping[str, str], path: str) -> None:
         if key.startswith((KUEUE, OURS)):
             text = "it counts only in the metadata of the pod template"
             raise DocumentError(join(path, key), text)
-        domain, _, name = key.rpartition("/")
-        known = [each.rpartition("/")[2] for each in _EXCLUSIVE if each.startswith(f"{domain}/")]
-        if name not in known and (hint := did_you_mean(name, known)):
-            raise DocumentError(join(path, key), f"no such annotation{hint}")
+        domain, _, name = key.removeprefix("alpha.").rpartition("/")  # JobSet has the prefix
+        known = [
+            each for each in _EXCLUSIVE if each.removeprefix("alpha.").startswith(f"{domain}/")
+        ]
+        names = [each.rpartition("/")[2] for each in known]
+        if key not in known and did_you_mean(name, names):
+            raise DocumentError(join(path, key), f"no such annotation{did_you_mean(key, known)}")
 
 
 def is_movable(annotations: Mapping[str, str], labels: Mapping[str, str]) -> bool:

@@ -72,7 +72,15 @@ JOBSET = "alpha.jobset.sigs.k8s.io"
             {},
             (
                 f"metadata.annotations.{JOBSET}/exclusive-topolgy: no such annotation;"
-                " did you mean 'exclusive-topology'?"
+                f" did you mean '{JOBSET}/exclusive-topology'?"
+            ),
+        ),
+        (
+            {"jobset.sigs.k8s.io/exclusive-topology": "example.com/rack"},
+            {},
+            (
+                "metadata.annotations.jobset.sigs.k8s.io/exclusive-topology: no such annotation;"
+                f" did you mean '{JOBSET}/exclusive-topology'?"
             ),
         ),
         (
