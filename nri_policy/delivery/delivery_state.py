@@ -346,9 +346,9 @@ class DeliveryState(Observations):
 
     def _is_polled(self) -> bool:
         """Whether anything is in flight that can come into force without another request."""
-        return bool(self.starting) or any(
-            self.records[each].phase in LIVING for each in self.in_flight
-        )
+        phases = {self.records[each].phase for each in self.in_flight}
+        unheard = Phase.CREATED in phases and not self.hears_starts
+        return bool(self.starting) or unheard or not phases.isdisjoint(LIVING)
 
     def _end_resizes(self) -> None:
         for each in [*self.resizes]:

@@ -71,6 +71,8 @@ class Observations(NextActions):
 
     def _with_written(self, known: Delivery, placement: Placement, cpus: CPUSet) -> Delivery:
         """Return a record after *cpus* were written for a *placement* (§3.7a 8)."""
+        if known.in_flight is not None and known.in_flight.lost:
+            known = replace(known, recorded=None)  # the runtime may have recorded it or not
         before = known.observed or Cpuset()
         recorded = known.recorded
         agrees = recorded is not None and recorded.cpus == cpus and recorded.has(placement)
@@ -201,6 +203,10 @@ class Observations(NextActions):
         seen = check.found is not None
         known = self._perhaps_started(self.records[check.container_id], seen=seen)
         self.put(check.container_id, known)
+        flight = known.in_flight
+        if known.phase is Phase.CREATED and flight is not None and not seen:
+            # it may run in a cgroup that nobody sees, and has missed what was sent
+            self.blind = self.blind or self.now - flight.since >= BLIND_GRACE
         if known.phase is not Phase.STARTING or known.started_at is None:
             return
         if self.now - known.started_at >= (FIRST_LOOK if seen else BLIND_GRACE):

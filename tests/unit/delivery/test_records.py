@@ -477,26 +477,49 @@ def looked_at(state: DeliveryState, cpus: str) -> Checked:
     return Checked(checks=checks)
 
 
-def test_a_look_that_comes_after_a_slow_list_finds_what_may_have_been_told_to_start() -> None:
-    """Or the runtime would never hear what is written to it."""
+def listed_as_created() -> DeliveryState:
+    """Return what is known of a container that a list shows as created, and that was sent more."""
     state = state_of("a")
     state.hears_starts = False
+    changes = {"a": placement("1", "0")}
     apply(
         state,
         Listed(recorded={"a": cpuset("1")}, observed={}),
-        Registered(
-            phases={"a": Phase.CREATED},
-            changes={"a": placement("1", "0")},
-            unseen={},
-            listed={"a": placement("1", "0")},
-            new=(),
-        ),
-        CallSent(changes={"a": placement("1", "0")}),
+        Registered(phases={"a": Phase.CREATED}, changes=changes, unseen={}, listed=changes, new=()),
+        CallSent(changes=changes),
     )
+    return state
+
+
+def test_a_look_that_comes_after_a_slow_list_finds_what_may_have_been_told_to_start() -> None:
+    """Or the runtime would never hear what is written to it."""
+    state = listed_as_created()
     apply(state, 1.0, looked_at(state, "1"))
     assert state.phase("a") is Phase.STARTING
     apply(state, 1.0 + FIRST_LOOK, looked_at(state, "1"))
     assert state.phase("a") is Phase.RUNNING
+
+
+def test_the_ends_of_starts_are_asked_for_where_one_may_have_been_missed_unseen() -> None:
+    state = listed_as_created()
+    look(state, BLIND_GRACE / 2, "")
+    assert not state.misses_starts
+    assert state.plan(BLIND_GRACE / 2)[Action.READ] <= BLIND_GRACE, "it is looked at again"
+    look(state, BLIND_GRACE + 0.1, "")
+    assert state.misses_starts
+
+
+def test_the_runtime_may_not_have_recorded_what_was_lost_and_is_written_then() -> None:
+    state = state_of("a")
+    apply(
+        state,
+        Listed(recorded={"a": cpuset("1-2")}, observed={"a": cpuset("1-2")}),
+        PhaseChanged(container_id="a", phase=Phase.CREATING),
+        Decided(changes={"a": placement("1", "0")}),
+        CallSent(changes={"a": placement("1", "0")}),
+        Written(container_id="a", placement=placement("1", "0"), cpus=CPUSet.parse("1"), error=""),
+    )
+    assert [*state.unrecorded] == ["a"]
 
 
 def test_a_look_shows_that_an_answer_has_arrived_unless_a_file_had_set_it() -> None:
