@@ -61,13 +61,14 @@ def classes_report(
         blockio = None
     if rdt is not None and rdt.group is None:
         rdt = None
-    return ClassesReport(
+    report = ClassesReport(
         scheduling=None if scheduling is None else scheduling.name,
         blockio=None if blockio is None else blockio.name,
         rdt=None if rdt is None else rdt.name,
         cpu=None if classes.cpu is None else classes.cpu.name,
         irq=irq,
     )
+    return None if report == ClassesReport() else report
 
 
 def _summarize(choice: InterruptChoice) -> str:
