@@ -407,10 +407,11 @@ class _Reconciliation:
 
     def _unjudged(self) -> str:
         """Return what of the group's pods only kube-scheduler can judge, which may keep them."""
-        levels = self._view.state.levels
-        every = [(*each.pod.constraints, *each.pod.own.names(levels)) for each in self._members]
+        every = [
+            (*each.pod.constraints, *each.pod.own.names(placed=True)) for each in self._members
+        ]
         found = tuple(dict.fromkeys(each for one in every for each in one))
-        return describe(found) if found else ""
+        return describe(found, self._view.state.levels) if found else ""
 
     def _too_many(self) -> list[Member]:
         """Return the pods of the group if they are more than its places."""

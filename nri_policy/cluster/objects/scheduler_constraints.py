@@ -18,6 +18,10 @@ _OWN_KIND = "pod anti-affinity to its own kind"
 _HOST_PORT = "a host port"
 
 
+def _own_kind_over(label: str) -> str:
+    return f"{_OWN_KIND} over {label}"
+
+
 class _Volume(Struct, rename="camel", gc=False):
     persistent_volume_claim: dict[str, Any] | None = None
     ephemeral: dict[str, Any] | None = None
@@ -79,14 +83,10 @@ class OwnConstraints(Struct, frozen=True):
     apart_over: tuple[str, ...] = ()  # labels of which no two share a value
     max_skew: tuple[tuple[str, int], ...] = ()  # by how many pods values of a label may differ
 
-    def names(self, levels: Collection[str] = ()) -> list[str]:
-        """Return them in words, without what is kept where groups are placed by *levels*.
-
-        A skew always is there, as any label can be spread over.
-        """
-        skews = [] if levels else [f"topology spread over {key}" for key, _ in self.max_skew]
-        apart = [each for each in self.apart_over if each not in levels]
-        return [*(f"{_OWN_KIND} over {each}" for each in apart), *skews]
+    def names(self, *, placed: bool = False) -> list[str]:
+        """Return them in words, without a skew for pods that are *placed*: placing keeps it."""
+        skews = [] if placed else [f"topology spread over {key}" for key, _ in self.max_skew]
+        return [*map(_own_kind_over, self.apart_over), *skews]
 
 
 class Port(Struct, rename="camel", gc=False):
@@ -176,8 +176,12 @@ def exclude_each_other(constraints: Collection[str]) -> bool:
     return _OWN_KIND in constraints or _HOST_PORT in constraints
 
 
-def describe(constraints: Collection[str]) -> str:
-    """Return that only kube-scheduler can judge *constraints*, and what they mean here."""
-    text = f"only kube-scheduler can judge {', '.join(constraints)}"
-    here = "; here that means at most one pod on each host"
-    return text + here * exclude_each_other(constraints)
+def describe(constraints: Collection[str], levels: Collection[str] = ()) -> str:
+    """Return that only kube-scheduler can judge *constraints*, and what they mean here.
+
+    Groups are placed by *levels*.
+    """
+    kept = ["on each host"] if exclude_each_other(constraints) else []
+    kept += [f"in each {level}" for level in levels if _own_kind_over(level) in constraints]
+    here = f"; here that means at most one pod {' and '.join(kept)}" if kept else ""
+    return f"only kube-scheduler can judge {', '.join(constraints)}{here}"

@@ -130,9 +130,9 @@ def notes_of(state: ClusterState, group: PlacementGroup) -> Iterator[str]:
     for each in resolve_requests(group):
         name = f"{group.full_name}, pod set {each.name}"
         template = each.template
-        judged = [*template.constraints, *template.own.names(state.levels)]
+        judged = [*template.constraints, *template.own.names(placed=True)]
         if each.count and judged:
-            yield f"{name}: {describe(judged)}"
+            yield f"{name}: {describe(judged, state.levels)}"
         unknown = (*_unknown_labels(nodes, each), *_unknown_resources(nodes, each))
         for text in unknown if each.count else ():
             yield f"{name}: {text}"

@@ -157,6 +157,22 @@ def test_pods_that_exclude_each_other_go_to_hosts_of_their_own(
         assert "out of 5 pod(s), at most 1 on each host" in " ".join(text.split())
 
 
+def test_pods_that_exclude_each_other_in_a_rack_are_noted_for_those_of_others(
+    tmp_path: Path,
+) -> None:
+    asked = job("j", 2)
+    term = {"labelSelector": {}, "topologyKey": "example.com/rack"}
+    apart = {"podAntiAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": [term]}}
+    asked["spec"]["template"]["spec"]["affinity"] = apart
+    file = write(tmp_path / "job.yaml", asked)
+    code, text = run("place", "-f", file, "--synthetic", SPEC, "-o", "json")
+    assert code == 0
+    what = "pod anti-affinity to its own kind over example.com/rack"
+    here = "here that means at most one pod in each example.com/rack"
+    note = f"only kube-scheduler can judge {what}; {here}"
+    assert json.loads(text)[0]["notes"] == [f"default/j, pod set main: {note}"]
+
+
 def test_a_label_to_spread_over_that_no_node_has_is_noted(tmp_path: Path) -> None:
     for label, hint in (("example.com/rak", "; did you mean 'example.com/rack'?"), ("x/y", "")):
         file = write(tmp_path / "job.yaml", job("j", 4, spread=label))

@@ -339,15 +339,39 @@ def test_an_error_about_an_object_or_a_request_stops_nothing_else(
     assert [each.message for each in failed] == ["object-failed", "request-failed"]
 
 
-def test_what_only_kube_scheduler_can_judge_is_said_until_the_pods_run() -> None:
+CPU = {"requests": {"cpu": "1"}}
+PORTS = [{"hostPort": 80, "containerPort": 80}]
+TERM = {"labelSelector": {}, "topologyKey": "example.com/rack"}
+
+
+@pytest.mark.parametrize(
+    ("spec", "message"),
+    [
+        (
+            {"containers": [{"name": "c", "ports": PORTS, "resources": CPU}]},
+            "a host port; here that means at most one pod on each host",
+        ),
+        (
+            {
+                "affinity": {
+                    "podAntiAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": [TERM]}
+                }
+            },
+            (
+                "pod anti-affinity to its own kind over example.com/rack;"
+                " here that means at most one pod in each example.com/rack"
+            ),
+        ),
+    ],
+)
+def test_what_only_kube_scheduler_can_judge_is_said_until_the_pods_run(
+    spec: Any, message: str
+) -> None:
     play = Play()
-    ports = [{"hostPort": 80, "containerPort": 80}]
-    containers = [{"name": "c", "ports": ports, "resources": {"requests": {"cpu": "1"}}}]
-    play.world.submit("web", 2, 1, "example.com/rack", containers=containers)
+    play.world.submit("web", 1, 1, "example.com/rack", **spec)
     play.rest(schedule=False)
-    assert play.world.group("job-web").status.message == (
-        "only kube-scheduler can judge a host port; here that means at most one pod on each host"
-    )
+    text = f"only kube-scheduler can judge {message}"
+    assert play.world.group("job-web").status.message == text
     play.rest()
     status = play.world.group("job-web").status
     assert (status.state, status.message) == ("Running", "")

@@ -117,8 +117,25 @@ def test_what_pods_demand_of_each_other_is_read_apart() -> None:
         f"{OWN_KIND} over example.com/rack",
         "topology spread over example.com/rack",
     ]
-    assert own(spec).names(["example.com/zone"]) == [f"{OWN_KIND} over example.com/rack"]
-    assert own(spec).names(["example.com/rack"]) == []
+    assert own(spec).names(placed=True) == [f"{OWN_KIND} over example.com/rack"]
+
+
+@pytest.mark.parametrize(
+    ("spec", "kept"),
+    [
+        (apart(WEB | {"topologyKey": "example.com/row"}), ""),  # no level
+        (apart(WEB | {"topologyKey": "example.com/rack"}), "in each example.com/rack"),
+        (
+            apart(WEB, WEB | {"topologyKey": "example.com/rack"}),
+            "on each host and in each example.com/rack",
+        ),
+    ],
+)
+def test_what_keeps_pods_apart_says_where_one_is_put_at_most(spec: Any, kept: str) -> None:
+    judged = [*constraints(spec), *own(spec).names(placed=True)]
+    text = describe(judged, ["example.com/rack", HOSTNAME])
+    assert text.startswith(f"only kube-scheduler can judge {OWN_KIND}")
+    assert text.partition("; here that means at most one pod ")[2] == kept
 
 
 @pytest.mark.parametrize(
