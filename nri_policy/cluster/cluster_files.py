@@ -186,5 +186,7 @@ def _read_yaml(text: bytes | memoryview, name: str, not_json: str) -> list[Any]:
 
 def _object(value: Any, name: str) -> Object:
     if not isinstance(value, dict):
-        raise DocumentError(name, f"{quoted(value)} is not an object")
+        table = isinstance(value, str) and value.startswith("NAME")  # or NAMESPACE
+        hint = "; give the output of kubectl get … -o json" if table else ""
+        raise DocumentError(name, f"{quoted(value)} is not an object{hint}")
     return value

@@ -122,6 +122,8 @@ def test_a_list_is_text_also_where_nothing_is_read() -> None:
     [
         (['{"kind": '], "file0: .*"),
         (["[1]"], "file0: a list .* is not an object"),
+        (["name of it"], "file0: 'name of it' is not an object$"),
+        (["NAMESPACE NAME\nn a"], "is not an object; give the output of kubectl get … -o json$"),
         (["a: 1"], "file0: is neither a Kubernetes object nor a cluster"),
         ([b"a: \xff"], "file0: .*"),
         (['{"nodes": {}}', '{"nodes": []}'], "file1: nodes: .* is of the wrong type"),
