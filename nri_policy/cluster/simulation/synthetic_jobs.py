@@ -69,7 +69,8 @@ def make_jobs(
     *levels* are those that requests may name, in full or by what follows the slash.
     """
     first, *parts = [each.strip() for each in text.split(";") if each.strip()] or [""]
-    common = _words(first.split())
+    says = 'the first part says how many jobs come and for how long, such as "load:0.8 for:1d;"'
+    common = _words(first.split(), f"; {says}")
     kinds = [_kind(part.split(), levels) for part in parts]
     if not kinds or "for" not in common or ("load" in common) == ("jobs" in common):
         raise _wrong(text, "is not 'load:NUMBER for:TIME; KIND NAME:VALUE…', or jobs:NUMBER")
@@ -137,7 +138,7 @@ def _kind(words: Sequence[str], levels: Sequence[str]) -> _Kind:
     name, *rest = words
     if re.fullmatch(r"[a-z0-9]([a-z0-9-]*[a-z0-9])?", name) is None:
         raise _wrong(name, "is no name of a kind of jobs: lower-case letters, digits and -")
-    given = _words(rest)
+    given = _words(rest, ", such as pods:2-16 or runs:4h")
     slices = given.pop("slices", "")
     level, _, size = slices.partition("/")
     spread = given.pop("spread", None)
@@ -169,12 +170,13 @@ def _kind(words: Sequence[str], levels: Sequence[str]) -> _Kind:
     return kind
 
 
-def _words(words: Iterable[str]) -> dict[str, str]:
+def _words(words: Iterable[str], otherwise: str) -> dict[str, str]:
+    """Return values by name; the error of a word without one ends with *otherwise*."""
     found: dict[str, str] = {}
     for word in words:
         name, separator, value = word.rpartition(":")
         if not separator or not name or not value:
-            raise _wrong(word, "is not NAME:VALUE, such as pods:2-16 or runs:4h")
+            raise _wrong(word, f"is not NAME:VALUE{otherwise}")
         if name in found:
             raise _wrong(word, f"names {name} again")
         found[name] = value

@@ -381,7 +381,14 @@ def test_synthetic_jobs_are_the_same_for_the_same_seed() -> None:
     ("spec", "error"),
     [
         ("load:0.7", "is not 'load:NUMBER for:TIME"),
-        ("load:0.7 for:7d; small pods", "'pods' is not NAME:VALUE"),
+        ("load:0.7 for:7d; small pods", "'pods' is not NAME:VALUE, such as pods:2-16 or runs:4h"),
+        (
+            "small share:80 pods:1 runs:1h",
+            (
+                "'small' is not NAME:VALUE; the first part says how many jobs come and for how"
+                ' long, such as "load:0.8 for:1d;"'
+            ),
+        ),
         ("load:0.7 for:7d; small cpu:1 required:row", "'row' is no level; there are: example.com/"),
         ("load:0.7 for:soon; small cpu:1", "'soon' is not a duration, such as 30m, 4h or 7d"),
         ("load:0.7 for:7d; small x/fpga:1", "'x/fpga' is no resource of the cluster's nodes"),
