@@ -93,6 +93,8 @@ def main() -> int:
         for scene in SCENES
         if options.scene in scene.name and options.release in " ".join(release)
     ]
+    if not chosen:
+        parser.error("no scene and release has that in its name")
     began, states, broken = time.perf_counter(), 0, 0
     with ProcessPoolExecutor(options.processes) as pool:
         found = [pool.submit(explore, *each, options.states) for each in chosen]
