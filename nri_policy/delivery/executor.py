@@ -290,6 +290,8 @@ class Executor:
         return task
 
     async def _narrow(self) -> None:
+        if self.state.bars_a_move():
+            await self.looks[Action.PARTITIONS]()
         async with self.lock:
             await self._write(self.state.shrink(), Change.LEAVE)
 

@@ -96,6 +96,19 @@ class Occupancy(RecordTable):
                 leaving.append(has.cpus - due.cpus)
         return CPUSet.union([*leaving, *self._kept_by_partitions().values()])
 
+    def bars_a_move(self) -> bool:
+        """Whether partitions keep CPUs of a container that a file is to move off all that it has.
+
+        With no CPU outside of partitions it would run on all CPUs of the cgroup above.
+        """
+        if not self.partitions:
+            return False
+        pending = (
+            (self.records[each].pending, self.records[each].observed) for each in self.by_file
+        )
+        moves = (new.cpus for new, has in pending if new and has and not has.cpus & new.cpus)
+        return any(map(self.kept_by_partitions, moves))
+
     def kept_by_partitions(self, own: CPUSet) -> Collection[str]:
         """Return the containers that lost some of these CPUs, which the kernel still keeps."""
         return [each for each, cpus in self._kept_by_partitions().items() if cpus & own]
