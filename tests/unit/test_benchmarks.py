@@ -15,6 +15,7 @@ from benchmarks import group_quality
 from benchmarks.__main__ import NAMES
 from tests.support import busy_node
 
+PROJECT = Path(__file__).parent.parent.parent
 SMALL = {16: busy_node.MACHINES[16]}
 TYPICAL = (16, 2)  # CPUs and containers
 PLAYED = "jobs:9 for:1d; small pods:1 gpu:1 runs:1h; wide pods:2-4 gpu:8 preferred:rack runs:2h"
@@ -95,8 +96,14 @@ def test_a_benchmark_can_be_run_as_a_module(name: str) -> None:
 
 @pytest.mark.parametrize("name", TINY)
 def test_a_benchmark_runs_and_prints_something(
-    name: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    name: str,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+    tmp_path: Path,
 ) -> None:
+    # A busy disk can take seconds, and the daemon registers again after some.
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("PYTHONPATH", str(PROJECT))
     monkeypatch.setattr(sys, "argv", ["benchmarks"])
     for module, constants in TINY[name].items():
         home = busy_node if module == "busy_node" else import_module(f"benchmarks.{module}")

@@ -620,7 +620,7 @@ def test_a_slice_for_which_a_smaller_room_has_too_few_keeps_what_there_is() -> N
     assert [driver.cpus(each) for each in (main, side)] == ["1-2", "0"]
     *_, said = driver.decision.warnings
     assert said == (
-        "default/shop/side: its pod's room of 2 CPUs has 0 left for its 1 exclusive CPUs;"
+        "default/shop/side: its pod's room of 2 CPUs has 0 left for its 1 exclusive CPU;"
         " it has fewer now"
     )
     assert driver.engine.state.placed[side.id].explanation.notes[-1] in said
