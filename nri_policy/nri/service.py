@@ -11,6 +11,7 @@ without it: what is answered late still happens.
 from __future__ import annotations
 
 import asyncio
+import inspect
 import logging
 import types
 from collections.abc import Awaitable, Callable, Coroutine, Generator
@@ -215,7 +216,16 @@ class PluginService:
         seconds = received + LATE * budget - self._clock.now()
         in_time = self._clock.call_later(seconds, partial(self._late, call, request, answer))
         task = asyncio.create_task(_continue(serving, awaited), name=f"nri {call.method}")
-        task.add_done_callback(lambda _: in_time())
+
+        def end(_: object) -> None:
+            in_time()
+            if inspect.getcoroutinestate(serving) == inspect.CORO_SUSPENDED:
+                # The task was cancelled before its first step: the method may have the turn.
+                serving.close()
+                self._note(call, RequestResult.FAILED)
+                call.answered = True
+
+        task.add_done_callback(end)
         return task
 
     async def _serve(self, call: Call, request: Message, answer: Respond) -> None:

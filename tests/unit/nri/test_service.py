@@ -412,14 +412,17 @@ async def test_nobody_hears_of_a_request_that_was_cancelled() -> None:
     heard: list[bytes | CallRefused] = []
     plugin.gate.clear()
     run = pb.RunPodSandboxRequest(pod=POD).SerializeToString()
-    serving = make(plugin).begin(
+    service = make(plugin)
+    serving = service.begin(
         "RunPodSandbox", run, came=0, received=0, budget=math.inf, to=heard.append
     )
     assert serving is not None
-    serving.cancel()
+    serving.cancel()  # before the first step of its task
     await asyncio.wait({serving})
     assert serving.cancelled()
     assert heard == []
+    async with service._turn:  # or no request would be handled any more
+        assert plugin.names == ["run_pod_sandbox"]
 
 
 def test_the_methods_served_are_those_of_the_proto_file() -> None:
