@@ -113,9 +113,9 @@ class TunerLink:
         # Whether any decision may change what must be set: something was asked for, or is since.
         self._concerned = True
         self._awaited = asyncio.Event()  # a container's start waits for the next question
-        # done once the tuner has been informed of all up to now; None: `run` does not run
+        # done once the tuner knows the decisions before the current question; None before `run`
         self._informed: asyncio.Future[None] | None = None
-        # of what was decided since that began; `run` makes it
+        # the same for the decisions since that question began; made by `run`
         self._informed_next: asyncio.Future[None]
         self._turn = threading.Lock()  # held while the tuner is asked for values
         self._seen: tuple[Machine, Power] | None = None

@@ -39,7 +39,10 @@ class Observations(NextActions):
         self.put(event.container_id, self._perhaps_started(new, seen=new.visible))
 
     def _perhaps_started(self, known: Delivery, *, seen: bool) -> Delivery:
-        """Return a listed container, if a cgroup of it is *seen*, as one that was told to start."""
+        """Return a container with the phase STARTING if it was listed as created and is *seen*.
+
+        Its cgroup shows that it may have been told to start.
+        """
         if self.hears_starts or known.phase is not Phase.CREATED or not seen:
             return known
         return replace(known, phase=Phase.STARTING, started_at=self.now)
@@ -205,7 +208,7 @@ class Observations(NextActions):
         self.put(check.container_id, known)
         flight = known.in_flight
         if known.phase is Phase.CREATED and flight is not None and not seen:
-            # it may run in a cgroup that nobody sees, and has missed what was sent
+            # the container may run in an invisible cgroup, without the change in flight
             self.blind = self.blind or self.now - flight.since >= BLIND_GRACE
         if known.phase is not Phase.STARTING or known.started_at is None:
             return

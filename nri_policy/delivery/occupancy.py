@@ -103,11 +103,14 @@ class Occupancy(RecordTable):
         """
         if not self.partitions:
             return False
-        pending = (
-            (self.records[each].pending, self.records[each].observed) for each in self.by_file
-        )
-        moves = (new.cpus for new, has in pending if new and has and not has.cpus & new.cpus)
-        return any(map(self.kept_by_partitions, moves))
+        kept = [cpus for cpus in self._kept_by_partitions().values() if cpus]
+        for each in self.by_file if kept else ():
+            new, has = self.records[each].pending, self.records[each].observed
+            if new is None or has is None or has.cpus & new.cpus:
+                continue
+            if any(new.cpus & cpus for cpus in kept):
+                return True
+        return False
 
     def kept_by_partitions(self, own: CPUSet) -> Collection[str]:
         """Return the containers that lost some of these CPUs, which the kernel still keeps."""

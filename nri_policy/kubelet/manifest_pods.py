@@ -141,9 +141,9 @@ def _name(document: Mapping[str, Any]) -> str:
 
 
 def _note_misplaced(document: Mapping[str, Any]) -> str:
-    """Say which annotations of an object are for its pods; empty if none are.
+    """Return a note on annotations of ours in an object's own metadata; empty without any.
 
-    Only those of the template reach the pods.
+    Pods get the annotations of the template alone.
     """
     if (kind := document["kind"]) != "CronJob" and kind not in WORKLOADS:
         return ""

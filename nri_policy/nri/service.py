@@ -222,8 +222,7 @@ class PluginService:
             if inspect.getcoroutinestate(serving) == inspect.CORO_SUSPENDED:
                 # The task was cancelled before its first step: the method may have the turn.
                 serving.close()
-                self._note(call, RequestResult.FAILED)
-                call.answered = True
+                self._note_cancelled(call)
 
         task.add_done_callback(end)
         return task
@@ -244,9 +243,7 @@ class PluginService:
         except asyncio.CancelledError:
             task = asyncio.current_task()
             if task is not None and task.cancelling():
-                if not call.answered:
-                    self._note(call, RequestResult.FAILED)
-                call.answered = True
+                self._note_cancelled(call)
                 raise
             outcome = CallRefused(f"{call.method} was cancelled", code=Code.INTERNAL)
         except Exception as error:  # noqa: BLE001 - the boundary: a bug must not end the session
@@ -272,6 +269,11 @@ class PluginService:
             failed = outcome.code == Code.INTERNAL
             result = RequestResult.FAILED if failed else RequestResult.REFUSED
         self._note(call, result)
+
+    def _note_cancelled(self, call: Call) -> None:
+        if not call.answered:
+            self._note(call, RequestResult.FAILED)
+        call.answered = True
 
     def _note(self, call: Call, result: RequestResult) -> None:
         self._observe(call.method, result, self._clock.now() - call.received)

@@ -55,7 +55,7 @@ class SpreadTree:
         self._running = running
         self._gone: dict[int, tuple[str, ...]] = {}  # leaf of a node that went -> its path
         self._counts = KnownCounts()
-        self._numbers: dict[str, int]  # node -> its number, which is its leaf in the *tree*
+        self._numbers: dict[str, int]  # node -> number: the node's leaf in the topology's tree
         self._hosts: dict[str, int]  # hostname -> the same
         self._leaves: array[int]  # number -> leaf, -1 for none
         self._nodes: list[ClusterNode]  # by leaf; a deleted node stays in its last form
@@ -282,7 +282,7 @@ class SpreadTree:
         )
 
     def _leaf(self, node: str) -> int | None:
-        """Return the leaf of a node, None for one that is not there."""
+        """Return the leaf of a node; None if the tree has no such node."""
         number = self._numbers.get(node)
         leaf = -1 if number is None else self._leaves[number]
         return None if leaf < 0 or leaf in self._gone else leaf

@@ -16,6 +16,7 @@ import pytest
 from nri_policy.cluster.groups.writes import CreateGroup, Notice, OpenGate, Write
 from nri_policy.cluster.requests.group import GroupStatus, PlacementGroup
 from nri_policy.cluster.workloads.membership import MAX_NAME, object_name
+from tests.support.cluster_api import ClusterAPI
 from tests.support.placement_world import CPUS, OTHER, Play
 from tests.unit.cluster.numa.test_extender import replica
 from tests.unit.cluster.service.test_groups_service import gone, job_of_three
@@ -35,6 +36,13 @@ def fail_for(play: Play, name: str, monkeypatch: pytest.MonkeyPatch) -> None:
         return place(group, *more)
 
     monkeypatch.setattr(play.controller.engine, "place", failing)
+
+
+async def _put_alone(api: ClusterAPI) -> None:
+    """Create a pod that is a group by itself."""
+    spec = {"containers": [{"name": "c"}], "schedulingGates": [{"name": GATE}]}
+    metadata = {"name": "alone", "namespace": "default", "uid": "ua"}
+    await api.put("pods", {"metadata": metadata, "spec": spec})
 
 
 def test_no_node_is_ready_and_then_all_are_again() -> None:
@@ -246,9 +254,7 @@ def test_who_is_refused_holds_nobody_else_up(tmp_path: Path, code: int) -> None:
                 writer = at.service.writer
                 assert writer is not None
                 await at.until(lambda: writer.written["OpenGate", "failed"] >= 1)
-                spec = {"containers": [{"name": "c"}], "schedulingGates": [{"name": GATE}]}
-                metadata = {"name": "alone", "namespace": "default", "uid": "ua"}
-                await api.put("pods", {"metadata": metadata, "spec": spec})
+                await _put_alone(api)
                 await at.until(lambda: "default/alone" in gone(api))
                 assert "default/j-1" not in gone(api)
 
@@ -293,9 +299,7 @@ def test_who_is_never_answered_holds_nobody_else_up(tmp_path: Path) -> None:
             api._change = slow  # type: ignore[assignment, method-assign]
             async with replica(api, groups=True) as at:
                 await at.until(lambda: len(gone(api)) == 2)
-                spec = {"containers": [{"name": "c"}], "schedulingGates": [{"name": GATE}]}
-                metadata = {"name": "alone", "namespace": "default", "uid": "ua"}
-                await api.put("pods", {"metadata": metadata, "spec": spec})
+                await _put_alone(api)
                 await at.until(lambda: "default/alone" in gone(api))
                 assert "default/j-1" not in gone(api)
 
