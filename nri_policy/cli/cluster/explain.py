@@ -39,6 +39,7 @@ from nri_policy.cluster.planning.group_answers import (
 )
 from nri_policy.cluster.planning.more_hosts import find_more_hosts
 from nri_policy.cluster.planning.moves import find_movable_pods
+from nri_policy.cluster.planning.pods_alone import single_out
 from nri_policy.cluster.planning.queue_position import QueuePosition
 from nri_policy.cluster.report.tree_report import make_tree_report
 from nri_policy.foundation.wording import counted
@@ -83,7 +84,9 @@ def explain_command(  # noqa: PLR0913, PLR0917 - click names them; one for each 
         engine, snapshot = source.load(devices=True)
         with document_errors():
             group = the_group(engine, name, asked, snapshot.classes, snapshot.devices)
+            engine, group, notes = single_out(engine, group)
             explanation = explain_group(engine, group, snapshot.pods)
+            explanation.notes[:0] = notes
             explanation.notes.extend(notes_of_devices(engine.state.nodes, group, snapshot.devices))
         if explanation.status.state == "Unplaceable" and not explanation.malformed:
             movable, _ = find_movable_pods(engine.state, snapshot)

@@ -97,7 +97,7 @@ def drawn(tried: Sequence[TriedGroup], *, hosts: bool = False) -> Table:
     for name in ("group", "pod set", "where", *(("host", "pods") if hosts else ())):
         table.add_column(name, justify="right" if name == "pods" else "left")
     for each in tried:
-        if not each.parts:
+        if each.status.state != "Placed" or not each.parts:
             table.add_row(each.full_name, "", each.status.message or "no pods")
         for part in each.parts:
             if hosts:

@@ -20,6 +20,7 @@ from nri_policy.cli.cluster.source import ClusterSource, cluster_options, servic
 from nri_policy.cli.options import form_option
 from nri_policy.cli.output import print_document, print_drawing
 from nri_policy.cluster.planning.moves import MOST_MOVES, MovePlan, plan_moves
+from nri_policy.cluster.planning.pods_alone import single_out
 from nri_policy.cluster.requests.annotations import MOVABLE
 from nri_policy.foundation.wording import counted
 
@@ -59,7 +60,9 @@ def plan(  # noqa: PLR0913, PLR0917 - click names them; one for each option
     engine, snapshot = source.load(budgets=True)
     with document_errors():
         group = the_group(engine, name, asked, snapshot.classes)
+        engine, group, notes = single_out(engine, group)
         found = plan_moves(engine, group, snapshot, most)
+        found.notes[:0] = notes
     if form == "table":
         print_drawing(*_draw(found, most))
     else:

@@ -18,9 +18,11 @@ from nri_policy.cluster.objects.node import ClusterNode
 from nri_policy.cluster.objects.pod import Pod
 from nri_policy.cluster.objects.scheduler_constraints import describe
 from nri_policy.cluster.planning.explanation import GroupExplanation, explain, is_malformed
+from nri_policy.cluster.planning.pods_alone import place_singly
 from nri_policy.cluster.planning.preview import TriedGroup, record_placed, tree_of_hosts
 from nri_policy.cluster.planning.queue_position import without_reserved
-from nri_policy.cluster.requests.group import GroupStatus, PlacementGroup, PodSet
+from nri_policy.cluster.requests.annotations import GROUP_SIZE
+from nri_policy.cluster.requests.group import GROUP_LABEL, GroupStatus, PlacementGroup, PodSet
 from nri_policy.cluster.requests.request import named_levels, resolve_requests, spread_labels
 from nri_policy.cluster.requests.spread_preferences import read_preferences
 from nri_policy.foundation.wording import counted, did_you_mean, quoted
@@ -42,17 +44,19 @@ def try_groups(
     """
     tried = []
     for group in sorted(groups, key=lambda each: -each.priority):
-        trial = without_reserved(engine, group)
-        status = trial.count_by_zones(group, trial.place(group, failures))
+        if group.singly:
+            status, _ = place_singly(engine, group, failures)
+        else:
+            trial = without_reserved(engine, group)
+            status = trial.count_by_zones(group, trial.place(group, failures))
         notes = [*notes_of(engine.state, group), *notes_of_zones(engine.state, group, status)]
         if status.state == "Placed" and status.message:
             notes.append(f"{group.full_name}: {status.message}")
         if status.state != "Placed":
             notes += [*_left_out(engine.state, group, live=live), *_preempts(engine.state, group)]
         malformed = is_malformed(engine, group)
-        tried.append(
-            replace(record_placed(engine.state, group, status), notes=notes, malformed=malformed)
-        )
+        found = record_placed(engine.state, group, status)
+        tried.append(replace(found, notes=notes, malformed=malformed))
     return tried
 
 
@@ -125,6 +129,11 @@ def notes_of(state: ClusterState, group: PlacementGroup) -> Iterator[str]:
         yield (
             f"{group.full_name}: its PriorityClass {quoted(group.unknown_class)} is"
             " not known, so priority 0 counts"
+        )
+    if group.singly and any(each.request for each in group.pod_sets):
+        yield (
+            f"{group.full_name}: each of its pods is placed alone; {GROUP_LABEL} and {GROUP_SIZE}"
+            " in the pod template make them one group"
         )
     nodes = state.nodes.values()
     for each in resolve_requests(group):

@@ -40,7 +40,7 @@ class TriedGroup(Namespaced, frozen=True, rename="camel"):
 def record_placed(state: ClusterState, group: PlacementGroup, status: GroupStatus) -> TriedGroup:
     """Add a placed *group* to the state, by its *status*; return the outcome."""
     placed = replace(group, status=status)
-    if status.state == "Placed":
+    if status.state == "Placed" and not group.singly:  # its pods are there already
         state.set_group(placed)
     levels, parts = count_by_domain(state, placed)
     return TriedGroup(

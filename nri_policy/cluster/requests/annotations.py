@@ -155,6 +155,12 @@ def read_size(annotations: Mapping[str, str], labels: Mapping[str, str], path: s
     return _Reading(given, join(path, "annotations")).number(GROUP_SIZE, least=1)
 
 
+def read_total(annotations: Mapping[str, str], labels: Mapping[str, str], path: str) -> int | None:
+    """Return the number of pods in Kueue's pod group of a pod, None without such an annotation."""
+    given = {**labels, **annotations}
+    return _Reading(given, join(path, "annotations")).number(POD_GROUP_TOTAL, least=1)
+
+
 def read_together(annotations: Mapping[str, str], labels: Mapping[str, str], path: str) -> Together:
     """Return the level that all pod sets of the pod's group share a domain of; see `is_together`.
 

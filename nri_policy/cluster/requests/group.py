@@ -144,6 +144,7 @@ class PlacementGroup(Namespaced, frozen=True):
     unknown_class: str = ""  # a PriorityClass of its pods without a known value
     together: Together | None = None  # else by its templates: `together_of`
     made: bool = False  # by the service, from gated pods; else by a user
+    singly: bool = False  # in documents: the service places each of the pods on its own
 
 
 class _PodSet(Struct, forbid_unknown_fields=True):
@@ -220,6 +221,16 @@ def read_group(value: object, path: str = "") -> PlacementGroup:
         together=document.spec.together,
         made=(document.metadata.labels or {}).get(MADE[0]) == MADE[1],
     )
+
+
+def one_alone(group: PlacementGroup, number: int) -> PlacementGroup:
+    """Return one pod of a group whose pods are placed singly, by number from 0, as a group.
+
+    No object can have its name.
+    """
+    (only,) = group.pod_sets
+    name = f"{group.name} pod {number + 1} of {only.count}"
+    return replace(group, name=name, pod_sets=(replace(only, count=1),), singly=False)
 
 
 def named_group(pod: Pod) -> str | None:

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import msgspec
+from msgspec.structs import replace
 
 from nri_policy.cluster.engine.engine import Engine
 from nri_policy.cluster.numa.extender import BadRequestError, read_json
 from nri_policy.cluster.objects.document import DocumentError
 from nri_policy.cluster.planning.group_answers import explain_group, try_groups
+from nri_policy.cluster.planning.pods_alone import single_out
 from nri_policy.cluster.planning.preview import find_group, pick_group
 from nri_policy.cluster.requests.group import PlacementGroup
 from nri_policy.cluster.workloads.workload import read_groups
@@ -38,7 +40,9 @@ def answer_explain(engine: Engine, body: bytes) -> bytes:
                 raise BadRequestError(f"name: {quoted(name)} is no name")
             objects = given.get("objects") if isinstance(given, dict) else given
             group = pick_group(_groups(objects), name, "the objects")
-        return msgspec.json.encode(explain_group(engine, group, live=True))
+        engine, group, notes = single_out(engine, group)
+        found = explain_group(engine, group, live=True)
+        return msgspec.json.encode(replace(found, notes=[*notes, *found.notes]))
     except DocumentError as error:
         raise BadRequestError(str(error)) from error
 

@@ -112,6 +112,8 @@ class Simulation:
         add_priority_classes(step.apply or (), self._classes)
         for group in read_groups(step.apply or (), self._classes):
             notes += notes_of(self._engine.state, group)
+            if group.singly:
+                notes.append(f"{group.full_name}: a simulation places its pods together")
             self.submit(group, runs, step.kind or _GROUP)
         for name in step.delete or ():
             self._drop(self._key(name))

@@ -1,6 +1,6 @@
-"""Groups of the single pods in documents: each pod is of the group that it names, or one by itself.
+"""Groups that pods in documents or their templates name; a pod that names none is one by itself.
 
-One document can stand for several equal pods: for those of its group without a document.
+The document of a pod can stand for several equal pods: for those of its group without a document.
 """
 
 from __future__ import annotations
@@ -9,7 +9,6 @@ from collections.abc import Iterable, Mapping
 
 from msgspec.structs import replace
 
-from nri_policy.cluster.objects.assignment import MAX_COUNT
 from nri_policy.cluster.objects.document import DocumentError, Object, join
 from nri_policy.cluster.objects.metadata import Key
 from nri_policy.cluster.objects.pod import Pod, read_pod, template_of
@@ -18,12 +17,13 @@ from nri_policy.cluster.requests.annotations import (
     JOBSET_EXCLUSIVE,
     LWS_SUBGROUP_EXCLUSIVE,
     POD_GROUP,
-    POD_GROUP_TOTAL,
     POD_SET,
     read_size,
+    read_total,
     request_of,
 )
 from nri_policy.cluster.requests.group import GROUP_LABEL, MAIN, PlacementGroup, PodSet
+from nri_policy.cluster.requests.request import units_of
 from nri_policy.cluster.workloads.membership import (
     JOBSET,
     LWS,
@@ -33,14 +33,15 @@ from nri_policy.cluster.workloads.membership import (
     find_owning_job,
     read_pod_group,
 )
-from nri_policy.foundation.wording import quoted
+from nri_policy.cluster.workloads.pod_sets import find_named_group
+from nri_policy.foundation.wording import counted, quoted
 from nri_policy.manifests.fields import mistyped_workload
 
 POD_GROUP_KIND = "PodGroup"
 
 
 class GroupsOfPods:
-    """The groups that pods make, among others."""
+    """The groups that pods and pod templates make, among others, by what these name."""
 
     def __init__(
         self, groups: dict[Key, PlacementGroup], documents: Iterable[tuple[Object, str]]
@@ -49,6 +50,7 @@ class GroupsOfPods:
         self._groups = groups
         self._pod_groups = _read_pod_groups(documents)
         self._sizes: dict[Key, tuple[int, str]] = {}
+        self._of_templates: set[Key] = set()
 
     def add(self, value: object, path: str) -> Key:
         """Put one more pod into its group, into the pod set that it names or that is like it.
@@ -61,21 +63,9 @@ class GroupsOfPods:
         pod_group = self._pod_groups.get((pod.namespace, pod.pod_group))
         named = _group_name(pod, given, pod_group)
         key = (pod.namespace, named or pod.name)
-        if key in self._groups and (named is None or key not in self._sizes):
-            raise DocumentError(join(place, "name"), f"{quoted(key[1])} names two groups")
         template = template_of(pod)
         request = request_of(template, place)
-        pod_sets = list(self._groups[key].pod_sets) if key in self._groups else []
-        name = given.get(POD_SET)
-        for number, each in enumerate(pod_sets):
-            alike = (each.template.spec, each.request) == (pod.spec, request)
-            if each.name == name or (name is None and alike):
-                pod_sets[number] = replace(each, count=each.count + 1)
-                break
-        else:
-            name = name or (f"{MAIN}-{len(pod_sets)}" if pod_sets else MAIN)
-            pod_sets.append(PodSet(name=name, count=1, template=template, request=request))
-        self._groups[key] = PlacementGroup(namespace=key[0], name=key[1], pod_sets=tuple(pod_sets))
+        self._put(key, PodSet("", 1, template, request), place, named=named is not None)
         if named is None and GROUP_SIZE in given:
             raise DocumentError(
                 join(join(place, "annotations"), GROUP_SIZE), f"it needs {GROUP_LABEL}"
@@ -83,17 +73,72 @@ class GroupsOfPods:
         if named is not None:
             size = read_size(pod.annotations, pod.labels, place)
             if size is None and POD_GROUP in given:
-                size = _total(given, place)
-            there = sum(each.count for each in pod_sets)
+                size = read_total(pod.annotations, pod.labels, place)
+            there = sum(each.count for each in self._groups[key].pod_sets)
             if size is None and pod_group is not None and pod_group.least is not None:
                 size = max(there, pod_group.least)
             self._sizes[key] = (there if size is None else size, place)
         return key
 
+    def add_template(self, namespace: str, pod_set: PodSet, path: str) -> Key | None:
+        """Put the pods that an object at *path* makes of a template into the group that they name.
+
+        Return which group that is; None if they name none, which changes nothing.
+        """
+        named = find_named_group(pod_set.template, path)
+        if named is None:
+            return None
+        name, size = named
+        key = (namespace, name)
+        self._put(key, pod_set, join(path, "metadata"), named=True)
+        if self._sizes.get(key, (size,))[0] != size:
+            text = (
+                f"pods of group {quoted(name)} disagree on its size: {self._sizes[key][0]}, {size}"
+            )
+            raise DocumentError(path, text)
+        self._sizes[key] = (size, path)
+        self._of_templates.add(key)
+        return key
+
+    def _put(self, key: Key, pods: PodSet, path: str, *, named: bool) -> None:
+        """Add pods to the pod set of their group that they name, or that is like them.
+
+        *path* is that of the metadata of the object that has or makes them.
+        """
+        if key in self._groups and not (named and key in self._sizes):
+            raise DocumentError(join(path, "name"), f"{quoted(key[1])} names two groups")
+        template = pods.template
+        pod_sets = list(self._groups[key].pod_sets) if key in self._groups else []
+        name = {**template.labels, **template.annotations}.get(POD_SET)
+        for number, each in enumerate(pod_sets):
+            alike = (each.template.spec, each.request) == (template.spec, pods.request)
+            if each.name == name or (name is None and alike):
+                pod_sets[number] = replace(each, count=each.count + pods.count)
+                break
+        else:
+            name = name or (f"{MAIN}-{len(pod_sets)}" if pod_sets else MAIN)
+            pod_sets.append(replace(pods, name=name))
+        self._groups[key] = PlacementGroup(namespace=key[0], name=key[1], pod_sets=tuple(pod_sets))
+
     def fill_up(self) -> None:
-        """Give each group the pods of its size."""
+        """Give each group of pods the pods of its size; a template stands for what it makes.
+
+        Raises DocumentError for a group without all of its pods.
+        """
         for key, (size, path) in self._sizes.items():
-            self._groups[key] = _fill_up(self._groups[key], size, path)
+            group = self._groups[key]
+            there = sum(each.count for each in group.pod_sets)
+            if there != size and key in self._of_templates:
+                hint = "; give all objects that make its pods" if there < size else ""
+                text = (
+                    f"group {quoted(group.name)} has {counted(there, 'pod')}, but a size of {size}"
+                )
+                raise DocumentError(path, text + hint)
+            self._groups[key] = _fill_up(group, size, path)
+            try:
+                units_of(self._groups[key])
+            except DocumentError as error:
+                raise DocumentError(path, f"group {quoted(group.name)}: {error.text}") from None
 
 
 def _read_pod_groups(documents: Iterable[tuple[Object, str]]) -> dict[Key, PodGroup]:
@@ -122,16 +167,6 @@ def _group_name(pod: Pod, given: Mapping[str, str], pod_group: PodGroup | None) 
         return f"{name}-{given[LWS_SUBGROUP]}" if apart else name
     jobset = None if JOBSET_EXCLUSIVE in given else given.get(JOBSET)
     return jobset or find_owning_job(pod)
-
-
-def _total(given: Mapping[str, str], path: str) -> int | None:
-    text = given.get(POD_GROUP_TOTAL)
-    if text is None:
-        return None
-    if not (text.isascii() and text.isdigit() and len(text) < 11 and 1 <= int(text) <= MAX_COUNT):
-        place = join(join(path, "annotations"), POD_GROUP_TOTAL)
-        raise DocumentError(place, f"{quoted(text)} is not a number of pods")
-    return int(text)
 
 
 def _fill_up(group: PlacementGroup, size: int, path: str) -> PlacementGroup:

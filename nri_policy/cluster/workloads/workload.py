@@ -6,15 +6,15 @@
 | Job | the smaller of `parallelism` and `completions` |
 | JobSet, LeaderWorkerSet | see `job_sets` |
 | TrainJob of Kubeflow | those of its JobSet, by a runtime among the documents |
-| Deployment, ReplicaSet, StatefulSet | `replicas` |
+| Deployment, ReplicaSet, StatefulSet | `replicas`, each alone unless the extender spreads them |
 | Pod | one, or the size that its group names; pods of one group that stand together are one group |
 | PodGroup of Kubernetes | its gang's `minCount`, or as many pods as name it, if these are more |
 | kinds of Kubeflow and Ray | see `replica_kinds` |
 | others, also DaemonSet | none: they are left out |
 
-A pod's group is the one that it names (`placement.nri/group`, else Kueue's pod group, else a
-PodGroup of Kubernetes), else that of its LeaderWorkerSet, JobSet or Job, else the pod alone. A
-group's priority is the highest of its pods'; a PlacementGroup says its own.
+A pod's group is the one that it or its template names (`placement.nri/group`, else Kueue's pod
+group; of pods also a PodGroup of Kubernetes), else that of its LeaderWorkerSet, JobSet or Job, else
+the pod alone. A group's priority is the highest of its pods'; a PlacementGroup says its own.
 """
 
 from __future__ import annotations
@@ -30,9 +30,16 @@ from nri_policy.cluster.objects.document import DocumentError, Object, convert, 
 from nri_policy.cluster.objects.metadata import Identified, Key, ObjectIdentity
 from nri_policy.cluster.objects.priority import PRIORITY_CLASS, PriorityClasses
 from nri_policy.cluster.requests import group as placement
-from nri_policy.cluster.requests.annotations import check_owner
-from nri_policy.cluster.requests.group import MAIN, PlacementGroup, PodSet, read_group
-from nri_policy.cluster.requests.request import units_of
+from nri_policy.cluster.requests.annotations import GROUP_SIZE, check_owner
+from nri_policy.cluster.requests.group import (
+    GROUP_LABEL,
+    MAIN,
+    PlacementGroup,
+    PodSet,
+    one_alone,
+    read_group,
+)
+from nri_policy.cluster.requests.request import requests_topology, units_of
 from nri_policy.cluster.workloads.job_sets import read_job_set, read_leader_workers
 from nri_policy.cluster.workloads.pod_sets import (
     check_fields,
@@ -77,6 +84,8 @@ _COUNTS = {kind: each.count for kind, each in WORKLOADS.items() if each.count is
 _SETS = ("JobSet", "LeaderWorkerSet", TRAIN_JOB)
 CLAIMS = (CLAIM, TEMPLATE)
 _NO_GROUPS = (POD_GROUP_KIND, *CLAIMS, PRIORITY_CLASS, *RUNTIMES)  # beside what names them
+_ALONE = ("Deployment", "ReplicaSet", "StatefulSet")  # what makes pods that are no group
+_SINGLY = f"each of its pods is placed alone without {GROUP_LABEL} and {GROUP_SIZE}"
 _OTHERS = ("Service", "ResourceFlavor", "CronJob")  # ends of kinds that are no misspelling
 KINDS = (*_COUNTS, *_SETS, *REPLICA_KINDS, "Pod", POD_GROUP_KIND, placement.KIND)
 
@@ -119,7 +128,7 @@ def read_groups(
             check_fields(value, place)
             keys = [of_pods.add(value, place)]
         else:
-            keys = _add_groups(groups, value, runtimes, place)
+            keys = _add_groups(groups, value, runtimes, of_pods, place)
         for key in keys if value.get("kind") != placement.KIND else ():
             made_of.setdefault(key, []).append((value, place))
     of_pods.fill_up()
@@ -130,17 +139,34 @@ def read_groups(
 
 
 def _add_groups(
-    groups: dict[Key, PlacementGroup], value: Object, runtimes: Runtimes, path: str
+    groups: dict[Key, PlacementGroup],
+    value: Object,
+    runtimes: Runtimes,
+    of_pods: GroupsOfPods,
+    path: str,
 ) -> list[Key]:
-    """Add the groups that an object other than a pod stands for; return which these are."""
+    """Add the groups that an object other than a pod stands for; return which these are.
+
+    Pods whose template names a group are of that one.
+    """
     keys = []
-    for group in _groups_of(value, runtimes, path):
+    for found in _groups_of(value, runtimes, path):
+        own = list(found.pod_sets)
+        for each in found.pod_sets if value.get("kind") != placement.KIND else ():
+            named = of_pods.add_template(found.namespace, each, path)
+            if named is not None:
+                own.remove(each)
+                keys.append(named)
+        if found.pod_sets and not own:
+            continue
+        group = replace(found, pod_sets=(*own,))
         try:
-            units_of(group)
+            units_of(one_alone(group, 0) if group.singly else group)
         except DocumentError as error:
             if value.get("kind") == placement.KIND:
                 raise error.below(path) from None
-            raise DocumentError(join(path, "spec"), error.text) from None
+            hint = f"; {_SINGLY}" if group.singly else ""
+            raise DocumentError(join(path, "spec"), error.text + hint) from None
         key = group.key
         if key in groups:
             raise DocumentError(
@@ -252,12 +278,26 @@ def _objects_in(value: object, path: str) -> Iterator[tuple[Object, str]]:
         yield from _objects_in(item, join(join(path, "items"), number))
 
 
-def _workload(value: object, path: str, count: Callable[[TemplatedSpec], int]) -> PlacementGroup:
+def _workload(value: Object, path: str, count: Callable[[TemplatedSpec], int]) -> PlacementGroup:
     given = convert(value, _Workload, path)
-    pod_set = make_pod_set(
-        MAIN, count(given.spec), given.spec.template, join(path, "spec.template")
+    template = given.spec.template
+    pod_set = make_pod_set(MAIN, count(given.spec), template, join(path, "spec.template"))
+    group = make_group(given.metadata, [pod_set], path)
+    alone = value["kind"] in _ALONE and pod_set.count > 1 and not _is_service(pod_set, template)
+    return replace(group, singly=alone)
+
+
+def _is_service(pod_set: PodSet, template: Object) -> bool:
+    """Whether pods without a gate only ask to be spread: the extender does that for all of them."""
+    request, spec = pod_set.request, template.get("spec")
+    gated = isinstance(spec, dict) and spec.get("schedulingGates")
+    return (
+        not gated
+        and request is not None
+        and not requests_topology(request)
+        and request.exclusive is None
+        and request.topology_spreading is None
     )
-    return make_group(given.metadata, [pod_set], path)
 
 
 def _replicas(value: Object, path: str) -> list[PlacementGroup]:

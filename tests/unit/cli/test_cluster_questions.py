@@ -645,3 +645,20 @@ def test_a_level_that_is_no_label_of_a_node_is_noted_with_those_that_are_near() 
     text = run("tree", "--synthetic", SPEC, "--levels", f"x,{HOST}")[1]
     assert "note: no node has the label 'x'; there are: example.com/rack, kubernetes.io/h" in text
     assert "note" not in run("tree", "--synthetic", SPEC, "--levels", f"{RACK},{HOST}")[1]
+
+
+def test_pods_of_a_deployment_are_placed_one_by_one(tmp_path: Path) -> None:
+    asked = write(tmp_path / "web.yaml", job("web", 40, kind="Deployment", required=RACK))
+    code, text = run("place", "-f", asked, "--synthetic", SPEC, "-o", "json")
+    assert code == 1
+    (tried,) = json.loads(text)
+    assert sum(part["pods"] for part in tried["parts"]) == 32
+    assert tried["status"]["message"].startswith("32 of 40 pods fit; the next one: topology ")
+    assert tried["notes"][0].startswith("default/web: each of its pods is placed alone; ")
+    for command in ("explain", "plan"):
+        code, text = run(command, "-f", asked, "--synthetic", SPEC)
+        words = " ".join(text.split())
+        assert code == 1
+        assert "each of its 40 pods is placed alone; 32 fit, and this is the next one" in words
+    code, text = run("explain", "-f", asked, "--synthetic", "zone:3 rack:2 host:4 cpu:8")
+    assert (code, "40 pods is placed alone; all of them fit" in " ".join(text.split())) == (0, True)

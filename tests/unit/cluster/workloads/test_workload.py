@@ -179,6 +179,77 @@ def test_a_total_that_is_no_number_is_refused() -> None:
         **{"kueue.x-k8s.io/pod-group-total-count": "many"},
     )
     with pytest.raises(
-        DocumentError, match="pod-group-total-count: 'many' is not a number of pods"
+        DocumentError, match="pod-group-total-count: 'many' must be a numeric value"
     ):
         read_groups([bad])
+
+
+def made(kind: str, name: str, pods: int, *, gate: str = "", **annotations: str) -> Any:
+    own = template()
+    own["metadata"]["annotations"] |= annotations
+    if gate:
+        own["spec"]["schedulingGates"] = [{"name": gate}]
+    amount = {"parallelism": pods} if kind == "Job" else {"replicas": pods}
+    return {"kind": kind, "metadata": {"name": name}, "spec": {**amount, "template": own}}
+
+
+def named(size: int, **annotations: str) -> dict[str, str]:
+    return {"placement.nri/group": "g", "placement.nri/group-size": str(size), **annotations}
+
+
+def test_pods_whose_template_names_a_group_are_of_that_group() -> None:
+    workers = {"placement.nri/pod-set": "workers"}
+    jobs = [made("Job", "a", 1, **named(5)), made("Deployment", "b", 4, **named(5, **workers))]
+    assert shape(read_groups(jobs)) == {"g": {"main": 1, "workers": 4}}
+    kueue = {"kueue.x-k8s.io/pod-group-name": "k", "kueue.x-k8s.io/pod-group-total-count": "2"}
+    assert shape(read_groups([made("Job", "a", 2, **kueue)])) == {"k": {"main": 2}}
+
+
+@pytest.mark.parametrize(
+    ("documents", "problem"),
+    [
+        (
+            [made("Job", "a", 4, **{"placement.nri/group": "g"})],
+            "spec.template.metadata.annotations.placement.nri/group: 'g' needs"
+            " placement.nri/group-size",
+        ),
+        (
+            [made("Job", "a", 4, **{"placement.nri/group-size": "4"})],
+            "spec.template.metadata.annotations.placement.nri/group-size: it needs"
+            " placement.nri/group",
+        ),
+        (
+            [made("Job", "a", 4, **named(8))],
+            "group 'g' has 4 pods, but a size of 8; give all objects that make its pods",
+        ),
+        ([made("Job", "a", 9, **named(8))], "group 'g' has 9 pods, but a size of 8"),
+        (
+            [made("Job", "a", 4, **named(8)), made("Job", "b", 4, **named(9))],
+            "[1]: pods of group 'g' disagree on its size: 8, 9",
+        ),
+    ],
+)
+def test_a_group_of_templates_that_would_wait_for_ever_is_refused(
+    documents: list[Any], problem: str
+) -> None:
+    with pytest.raises(DocumentError) as raised:
+        read_groups(documents)
+    assert str(raised.value) == problem
+
+
+@pytest.mark.parametrize(
+    ("document", "singly"),
+    [
+        (made("Deployment", "w", 4), True),
+        (made("StatefulSet", "w", 4, **{REQUIRED: "rack"}), True),
+        (made("ReplicaSet", "w", 4, **{"placement.nri/spread-over": "rack"}), False),
+        (made("Deployment", "w", 4, gate="g", **{"placement.nri/spread-over": "rack"}), True),
+        (made("Deployment", "w", 1), False),
+        (made("Job", "w", 4), False),
+    ],
+)
+def test_pods_of_a_deployment_are_alone_unless_the_extender_spreads_them(
+    document: Any, singly: bool
+) -> None:
+    [group] = read_groups([document])
+    assert group.singly is singly
