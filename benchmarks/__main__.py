@@ -1,6 +1,7 @@
-"""Measure: `python -m benchmarks` all that the report has, `python -m benchmarks NAME…` one thing.
+"""Run benchmarks: `python -m benchmarks NAME...` those, `python -m benchmarks` the whole report.
 
-`--write` writes it all into docs/performance.md, docs/dev, docs/cluster-figures.md.
+`--write` writes the report into docs/performance.md, docs/dev/figures.md and
+docs/cluster-figures.md. Some benchmarks have options of their own, which their modules describe.
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ NAMES = sorted(
 
 
 def main(arguments: list[str]) -> None:
-    """Measure what is named, or everything; exits with a message for a name that is none."""
+    """Run the named benchmarks, or make the report; exit with a message for an unknown name."""
     names = [each for each in arguments if not each.startswith("--")]
     if unknown := [name for name in names if name not in NAMES]:
         sys.exit(f"there is no benchmark {', '.join(unknown)}; there are {', '.join(NAMES)}")

@@ -148,7 +148,3 @@ def main() -> None:
     held[0] = (asked, 0)
     timed("follow, nothing differs", ROUNDS, lambda: peers.follow(held))
     timed("a list of all peers, strongest first", ROUNDS // 10, pulls.strongest)
-
-
-if __name__ == "__main__":
-    main()

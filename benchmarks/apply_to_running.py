@@ -99,7 +99,3 @@ def _until_running(cluster: ControlPlane, name: str) -> None:
 
 def main() -> None:
     print(section().plain())
-
-
-if __name__ == "__main__":
-    main()

@@ -203,7 +203,3 @@ def main() -> None:
                 outcome[what] //= 1000
             found = ", ".join(f"{number} {what}" for what, number in sorted(outcome.items()))
             print(f"  {text}: {found}; promises ended: {dict(ended)}")
-
-
-if __name__ == "__main__":
-    main()

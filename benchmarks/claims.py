@@ -124,7 +124,3 @@ async def idle(cpus: int, running: int) -> tuple[float, float]:
 
 def main() -> None:
     print(section().plain())
-
-
-if __name__ == "__main__":
-    main()

@@ -389,7 +389,3 @@ def measure(*, write: bool) -> None:
 
 def main() -> None:
     measure(write="--write" in sys.argv)
-
-
-if __name__ == "__main__":
-    main()

@@ -316,7 +316,3 @@ def main() -> None:
     print(made)
     if "--write" in sys.argv:
         PAGE.write_text(PLACE.sub(lambda _: made, PAGE.read_text()))
-
-
-if __name__ == "__main__":
-    main()

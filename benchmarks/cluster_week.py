@@ -105,7 +105,3 @@ def main() -> None:
         _row(name, [played(kind, WEEK, seed)[0] for seed in range(SEEDS)])
     taken = [played(Simulation, MANY, seed)[1] for seed in range(3)]
     print(f"1,500 jobs take {min(taken):.2f} s")
-
-
-if __name__ == "__main__":
-    main()

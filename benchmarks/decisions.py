@@ -233,7 +233,3 @@ def _picking() -> tuple[str, ...]:
 def main() -> None:
     for section in (*Decisions().sections(100.0), *compared()):
         print(section.plain())
-
-
-if __name__ == "__main__":
-    main()

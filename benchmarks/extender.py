@@ -217,7 +217,3 @@ def main() -> None:
     kernel()
     preemption()
     over_http()
-
-
-if __name__ == "__main__":
-    main()

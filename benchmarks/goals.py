@@ -94,7 +94,3 @@ def _others() -> float:
 
 def main() -> None:
     print(section().plain())
-
-
-if __name__ == "__main__":
-    main()

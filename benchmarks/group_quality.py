@@ -232,7 +232,3 @@ def main() -> None:
     print("| held against trying everything on small clusters | |\n|---|---|")
     for what, count, cases in COUNTED:
         print(f"| {what} | {count(cases)} |")
-
-
-if __name__ == "__main__":
-    main()

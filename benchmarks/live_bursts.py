@@ -3,7 +3,7 @@
 It takes about a quarter of an hour: images and reports take their time.
 
     python -m tools.control_plane kube-apiserver kube-scheduler kubectl
-    python -m benchmarks.live_bursts [MODE]...  # or: make bench ARGS=live_bursts
+    make bench ARGS='live_bursts --mode=plugin'  # without --mode: every mode
 """
 
 from __future__ import annotations
@@ -29,9 +29,5 @@ async def play(mode: Mode) -> None:
 
 def main() -> None:
     print(f"{BURSTS} bursts of {PODS} pods on {NODES[-1]} nodes, kube-scheduler:")
-    for mode in [each for each in MODES if each in sys.argv] or MODES:
+    for mode in [each for each in MODES if f"--mode={each}" in sys.argv] or MODES:
         asyncio.run(play(mode))
-
-
-if __name__ == "__main__":
-    main()

@@ -75,7 +75,3 @@ def main() -> None:
     measured = section()
     print(measured.text)
     print(measured.plain())
-
-
-if __name__ == "__main__":
-    main()

@@ -66,7 +66,3 @@ def _container(mib: int, kinds: str) -> Container:
     }
     container = nodes.container(500, annotations=annotations)
     return replace(container, resources=replace(container.resources, memory_limit=mib << 20))
-
-
-if __name__ == "__main__":
-    main()

@@ -280,7 +280,3 @@ def main() -> None:
     names = [each.removeprefix("--on=") for each in sys.argv if each.startswith("--on=")]
     for each in sections(names):
         print(each.plain())
-
-
-if __name__ == "__main__":
-    main()

@@ -75,7 +75,3 @@ def main() -> None:
         figures = measured(Path(folder), ROUNDS, STARTS, WITHOUT)
     for each in sections(figures):
         print(each.plain())
-
-
-if __name__ == "__main__":
-    main()

@@ -193,7 +193,3 @@ def _ranged(values: Sequence[float], unit: float) -> str:
 
 def main() -> None:
     print(section().plain())
-
-
-if __name__ == "__main__":
-    main()

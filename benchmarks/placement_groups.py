@@ -246,7 +246,3 @@ def main() -> None:
         seconds, cpu = asyncio.run(start(Path(folder) / "kubeconfig"))
         print(f"start with {NODES} nodes, {NODES * 20} pods: {seconds:.1f} s, {cpu:.1f} s of CPU")
         server.terminate()
-
-
-if __name__ == "__main__":
-    main()

@@ -116,7 +116,3 @@ def _starts(kubelets: Sequence[Kubelet]) -> list[float]:
 
 def main() -> None:
     print(section().plain())
-
-
-if __name__ == "__main__":
-    main()

@@ -54,7 +54,3 @@ def _name(file: str, _line: int, name: str) -> str:
 
 def main() -> None:
     print(profiled().plain())
-
-
-if __name__ == "__main__":
-    main()

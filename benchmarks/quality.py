@@ -316,7 +316,3 @@ def sections() -> Iterator[Section]:
 def main() -> None:
     for section in sections():
         print(section.plain())
-
-
-if __name__ == "__main__":
-    main()

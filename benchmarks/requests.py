@@ -214,7 +214,3 @@ def pod_of(name: str, milli: int) -> dict[str, object]:
 def main() -> None:
     for section in Requests().sections():
         print(section.plain())
-
-
-if __name__ == "__main__":
-    main()

@@ -148,7 +148,3 @@ def section() -> Section:
 
 def main() -> None:
     print(section().plain())
-
-
-if __name__ == "__main__":
-    main()

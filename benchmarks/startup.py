@@ -149,7 +149,3 @@ def _plain_python() -> float:
 def main() -> None:
     for section in Startup().sections():
         print(section.plain())
-
-
-if __name__ == "__main__":
-    main()

@@ -97,7 +97,3 @@ def _commit(store: Store, engine: Engine, event: Event) -> float:
 
 def _container(number: int) -> Container:
     return nodes.container(1000 if number % 4 == 0 else 500, annotations=ANNOTATIONS)
-
-
-if __name__ == "__main__":
-    main()

@@ -92,7 +92,3 @@ def main() -> None:
                 f"{containers:5} containers, {what:9}  median {median:7.1f} ms"
                 f"  worst {most:7.1f} ms  {changed:4} changed"
             )
-
-
-if __name__ == "__main__":
-    main()

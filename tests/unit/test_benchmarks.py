@@ -88,12 +88,6 @@ def test_each_benchmark_is_run_or_takes_what_tests_lack() -> None:
         assert import_module(f"benchmarks.{name}").main
 
 
-@pytest.mark.parametrize("name", NAMES)
-def test_a_benchmark_can_be_run_as_a_module(name: str) -> None:
-    text = Path(import_module(f"benchmarks.{name}").__file__ or "").read_text()
-    assert text.endswith('\n\n\nif __name__ == "__main__":\n    main()\n')
-
-
 @pytest.mark.parametrize("name", TINY)
 def test_a_benchmark_runs_and_prints_something(
     name: str,
