@@ -25,7 +25,7 @@ from msgspec.structs import FieldInfo, fields
 
 from nri_policy.cluster.objects import settings as cluster
 from nri_policy.foundation.units import parse_duration
-from nri_policy.settings import LEVEL_NAMES, Level, Section, Settings, rdt, values
+from nri_policy.settings import LEVEL_NAMES, Level, Section, Settings, rdt, readers
 from nri_policy.settings.document import of_sections
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -44,41 +44,44 @@ _QUANTITY = {"type": ["string", "number"]}
 _CPUS = "a list of CPUs: cpuset:0-3,8 or exclude-cpuset:LIST"
 # What each reader takes; those of choices are told by the type of the field.
 _TAKEN: dict[Any, Schema] = {
-    values.flag: {"type": "boolean"},
-    values.available_cpus: {**_TEXT, "description": _CPUS},
-    values.reserved_cpus: {**_QUANTITY, "description": f"an amount, such as 750m or 2, or {_CPUS}"},
-    values.memory: {**_QUANTITY, "description": "an amount, such as 2Gi"},
-    values.period: {**_TEXT, "description": "at least 1s"},
-    values.endpoint: {**_TEXT, "description": "HOST:PORT, such as :8891; empty is off"},
-    values.globs: {"type": "array", "items": _TEXT},
-    values.names: {"type": "array", "items": _TEXT},
-    values.loggers: {"type": "array", "items": _TEXT},
-    values.text: _TEXT,
-    values.integer: _WHOLE,
-    values.natural: {**_WHOLE, "minimum": 0},
-    values.integer_text: {"type": ["integer", "string"]},
-    values.rate: {**_QUANTITY, "description": "an amount a second, such as 50M or 100"},
-    values.nanoseconds: {
+    readers.flag: {"type": "boolean"},
+    readers.available_cpus: {**_TEXT, "description": _CPUS},
+    readers.reserved_cpus: {
+        **_QUANTITY,
+        "description": f"an amount, such as 750m or 2, or {_CPUS}",
+    },
+    readers.memory: {**_QUANTITY, "description": "an amount, such as 2Gi"},
+    readers.period: {**_TEXT, "description": "at least 1s"},
+    readers.endpoint: {**_TEXT, "description": "HOST:PORT, such as :8891; empty is off"},
+    readers.globs: {"type": "array", "items": _TEXT},
+    readers.names: {"type": "array", "items": _TEXT},
+    readers.loggers: {"type": "array", "items": _TEXT},
+    readers.text: _TEXT,
+    readers.integer: _WHOLE,
+    readers.natural: {**_WHOLE, "minimum": 0},
+    readers.integer_text: {"type": ["integer", "string"]},
+    readers.rate: {**_QUANTITY, "description": "an amount a second, such as 50M or 100"},
+    readers.nanoseconds: {
         "type": ["integer", "string"],
         "description": "nanoseconds, or a duration, such as 10ms",
     },
-    values.frequency: {
+    readers.frequency: {
         "type": ["integer", "string"],
         "description": "a frequency, such as 3.2GHz or 2900000 (kHz), or min, base or turbo",
     },
-    values.class_name: {**_TEXT, "pattern": values.CLASS_NAME.pattern.join("^$")},
-    values.class_by_namespace: {"type": "object", "additionalProperties": _TEXT},
-    values.class_by_qos: {"type": "object", "additionalProperties": _TEXT},
-    values.klog: {"type": "object"},
+    readers.class_name: {**_TEXT, "pattern": readers.CLASS_NAME.pattern.join("^$")},
+    readers.class_by_namespace: {"type": "object", "additionalProperties": _TEXT},
+    readers.class_by_qos: {"type": "object", "additionalProperties": _TEXT},
+    readers.klog: {"type": "object"},
     rdt.share: {**_TEXT, "description": "as in 50%, 0-5 or 0xff0"},
     rdt.bandwidth: {
         "type": "object",
         "additionalProperties": {"type": "array", "items": _TEXT},
     },
-    values.memory_kinds: {
+    readers.memory_kinds: {
         "description": "by memory node",
         "type": "object",
-        "additionalProperties": {"type": "string", "enum": [*map(str, values.NODE_KINDS)]},
+        "additionalProperties": {"type": "string", "enum": [*map(str, readers.NODE_KINDS)]},
     },
     cluster.read_text: _TEXT,
     cluster.read_gate: _TEXT,

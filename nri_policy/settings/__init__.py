@@ -22,6 +22,7 @@ from nri_policy.settings.document import (
 )
 from nri_policy.settings.pinning import describe_unset
 from nri_policy.settings.rdt import RDT, RDTAllocation, RDTPartition
+from nri_policy.settings.readers import class_name, endpoint
 from nri_policy.settings.reload_result import ReloadResult
 from nri_policy.settings.scheduling import (
     REALTIME,
@@ -43,7 +44,7 @@ from nri_policy.settings.schema import (
 )
 from nri_policy.settings.section import Section
 from nri_policy.settings.settings_text import Document, SettingsText, documents_of, find_settings
-from nri_policy.settings.values import (
+from nri_policy.settings.value_types import (
     LEVEL_NAMES,
     Address,
     Alignment,
@@ -66,8 +67,6 @@ from nri_policy.settings.values import (
     Preserve,
     Priority,
     Unsupported,
-    class_name,
-    endpoint,
 )
 
 __all__ = [

@@ -11,22 +11,22 @@ from typing import Annotated
 from msgspec import field
 
 from nri_policy.foundation.glob import Glob
-from nri_policy.settings import values
+from nri_policy.settings import readers
 from nri_policy.settings.section import Section
 
 WEIGHTS = range(10, 1001)
-Rate = Annotated[int | None, values.rate]
+Rate = Annotated[int | None, readers.rate]
 
 
 class DeviceLimits(Section, frozen=True, kw_only=True):
     """The limits of a class for the disks that globs select; without globs, a weight for all."""
 
-    devices: Annotated[tuple[Glob, ...], values.globs] = field(name="Devices", default=())
+    devices: Annotated[tuple[Glob, ...], readers.globs] = field(name="Devices", default=())
     read_bps: Rate = field(name="ThrottleReadBps", default=None)
     write_bps: Rate = field(name="ThrottleWriteBps", default=None)
     read_iops: Rate = field(name="ThrottleReadIOPS", default=None)
     write_iops: Rate = field(name="ThrottleWriteIOPS", default=None)
-    weight: Annotated[int | None, values.integer_text] = field(name="Weight", default=None)
+    weight: Annotated[int | None, readers.integer_text] = field(name="Weight", default=None)
 
     @property
     def rates(self) -> dict[str, int]:
@@ -53,12 +53,12 @@ class DeviceLimits(Section, frozen=True, kw_only=True):
 class BlockIOSettings(Section, frozen=True, kw_only=True):
     """Classes of block I/O; the runtime may know more."""
 
-    enable: Annotated[bool, values.flag] = False
-    qos_is_default: Annotated[bool, values.flag] = field(
+    enable: Annotated[bool, readers.flag] = False
+    qos_is_default: Annotated[bool, readers.flag] = field(
         name="usePodQoSAsDefaultClass", default=False
     )
     classes: Mapping[str, tuple[DeviceLimits, ...]] = field(default_factory=dict)
 
     def find_faults(self) -> Iterator[tuple[str, str]]:
         """Yield names that are not allowed."""
-        return values.find_wrong_names("classes", self.classes)
+        return readers.find_wrong_names("classes", self.classes)

@@ -8,13 +8,13 @@ from typing import Annotated
 from msgspec import field
 
 from nri_policy.foundation.glob import Glob
-from nri_policy.settings import values
+from nri_policy.settings import readers
 from nri_policy.settings.section import Section
 
-Frequency = Annotated[str | int | None, values.frequency]
-KiloHertz = Annotated[int | None, values.natural]
-Names = Annotated[tuple[str, ...], values.names]
-Text = Annotated[str | None, values.text]
+Frequency = Annotated[str | int | None, readers.frequency]
+KiloHertz = Annotated[int | None, readers.natural]
+Names = Annotated[tuple[str, ...], readers.names]
+Text = Annotated[str | None, readers.text]
 
 
 PREFERENCES = range(256)
@@ -35,26 +35,26 @@ class CPUClass(Section, frozen=True, kw_only=True):
         {"pctMaxFreq", "pctMinFreq", "pctPriority", "publishExtendedResource", "sstClosID"}
     )
 
-    name: Annotated[str, values.class_name]
+    name: Annotated[str, readers.class_name]
     min_freq: Frequency = field(name="minFreq", default=None)
     max_freq: Frequency = field(name="maxFreq", default=None)
     uncore_min_freq: Frequency = field(name="uncoreMinFreq", default=None)
     uncore_max_freq: Frequency = field(name="uncoreMaxFreq", default=None)
-    epp: Annotated[int | None, values.natural] = field(
+    epp: Annotated[int | None, readers.natural] = field(
         name="energyPerformancePreference", default=None
     )
     governor: Text = field(name="freqGovernor", default=None)
     disabled_cstates: Names = field(name="disabledCstates", default=())
-    turbo_priority: Annotated[int, values.natural] = field(name="turboPriority", default=0)
-    pct_priority: Annotated[str | None, values.OneOf(("high", "low"))] = field(
+    turbo_priority: Annotated[int, readers.natural] = field(name="turboPriority", default=0)
+    pct_priority: Annotated[str | None, readers.OneOf(("high", "low"))] = field(
         name="pctPriority", default=None
     )
-    sst_clos: Annotated[int | None, values.natural] = field(name="sstClosID", default=None)
+    sst_clos: Annotated[int | None, readers.natural] = field(name="sstClosID", default=None)
     pct_min_freq: Frequency = field(name="pctMinFreq", default=None)
     pct_max_freq: Frequency = field(name="pctMaxFreq", default=None)
-    publish: Annotated[bool, values.flag] = field(name="publishExtendedResource", default=False)
-    optional: Annotated[bool, values.flag] = False
-    allowed_namespaces: Annotated[tuple[Glob, ...] | None, values.globs] = field(
+    publish: Annotated[bool, readers.flag] = field(name="publishExtendedResource", default=False)
+    optional: Annotated[bool, readers.flag] = False
+    allowed_namespaces: Annotated[tuple[Glob, ...] | None, readers.globs] = field(
         name="allowedNamespaces", default=None
     )
 
@@ -93,7 +93,7 @@ class ControlledCPUClass(Section, frozen=True, kw_only=True):
     max_freq: KiloHertz = field(name="maxFreq", default=None)
     uncore_min_freq: KiloHertz = field(name="uncoreMinFreq", default=None)
     uncore_max_freq: KiloHertz = field(name="uncoreMaxFreq", default=None)
-    epp: Annotated[int | None, values.natural] = field(
+    epp: Annotated[int | None, readers.natural] = field(
         name="energyPerformancePreference", default=None
     )
     governor: Text = field(name="freqGovernor", default=None)

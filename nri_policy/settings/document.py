@@ -28,10 +28,10 @@ from nri_policy.foundation.yamltext import (
     YAMLTextError,
     read,
 )
-from nri_policy.settings import values
+from nri_policy.settings import readers
+from nri_policy.settings.readers import MAX_ENTRIES, plain
 from nri_policy.settings.schema import Settings
 from nri_policy.settings.section import Section
-from nri_policy.settings.values import MAX_ENTRIES, plain
 from nri_policy.settings.wrappers import describe_mistake, hint_at
 
 API_VERSION = "config.nri/v1alpha1"
@@ -288,7 +288,7 @@ class _Known(NamedTuple):
 
     def written(self, value: object) -> Any:
         """Return its value in plain YAML types."""
-        if self.reader is values.memory and isinstance(value, int):
+        if self.reader is readers.memory and isinstance(value, int):
             return format_quantity(value)
         return _plain(value)
 

@@ -13,7 +13,7 @@ from msgspec import field
 from nri_policy.foundation.glob import Glob
 from nri_policy.foundation.wording import quoted
 from nri_policy.hardware.resctrl import GROUP_NAME
-from nri_policy.settings import values
+from nri_policy.settings import readers
 from nri_policy.settings.section import Section
 
 _PERCENT = re.compile(r"([0-9]{1,3})%")
@@ -54,7 +54,7 @@ def bandwidth(value: object) -> Mapping[str, tuple[str, ...]]:
     for ids, amounts in value.items():
         if not _IDS.fullmatch(str(ids)):
             raise ValueError(f"{quoted(ids)} is not a list of cache ids, such as all or 0-1")
-        for amount in values.names(amounts):
+        for amount in readers.names(amounts):
             percent = _PERCENT.fullmatch(amount)
             if not _BANDWIDTH.fullmatch(amount) or (percent and not 1 <= int(percent[1]) <= 100):
                 raise ValueError(f"{quoted(amount)} is not a bandwidth, such as 50% or 1000MBps")
@@ -126,7 +126,7 @@ class RDTAllocation(Section, frozen=True, kw_only=True):
 class Class(RDTAllocation, frozen=True, kw_only=True):
     """A group, and its shares of its partition."""
 
-    allowed_namespaces: Annotated[tuple[Glob, ...] | None, values.globs] = field(
+    allowed_namespaces: Annotated[tuple[Glob, ...] | None, readers.globs] = field(
         name="allowedNamespaces", default=None
     )
 
@@ -150,7 +150,7 @@ class RDTPartition(RDTAllocation, frozen=True, kw_only=True):
 class OptionalResource(Section, frozen=True, kw_only=True):
     """Whether a machine may lack this resource."""
 
-    optional: Annotated[bool, values.flag] = False
+    optional: Annotated[bool, readers.flag] = False
 
 
 class RDTOptions(Section, frozen=True, kw_only=True):
@@ -164,13 +164,13 @@ class RDTOptions(Section, frozen=True, kw_only=True):
 class RDT(Section, frozen=True, kw_only=True):
     """Resource director technology."""
 
-    enable: Annotated[bool, values.flag] = False
-    qos_is_default: Annotated[bool, values.flag] = field(
+    enable: Annotated[bool, readers.flag] = False
+    qos_is_default: Annotated[bool, readers.flag] = field(
         name="usePodQoSAsDefaultClass", default=False
     )
     options: RDTOptions = RDTOptions()
     partitions: Mapping[str, RDTPartition] = field(default_factory=dict)
-    force: Annotated[bool, values.flag] = False
+    force: Annotated[bool, readers.flag] = False
 
     @property
     def classes(self) -> Mapping[str, Class]:

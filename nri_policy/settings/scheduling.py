@@ -23,7 +23,7 @@ from msgspec import field
 
 from nri_policy.foundation.glob import Glob
 from nri_policy.foundation.wording import quoted
-from nri_policy.settings import values
+from nri_policy.settings import readers
 from nri_policy.settings.section import Section
 
 
@@ -70,7 +70,7 @@ PERIODS = range(100_000, (1 << 22) * 1000 + 1)  # ns; sched_deadline_period_{min
 LEAST_RUNTIME = 1024  # ns; the kernel's unit
 _CLAMPS = {SchedulingFlag.UTIL_CLAMP_MIN, SchedulingFlag.UTIL_CLAMP_MAX}
 
-Nanoseconds = Annotated[int, values.nanoseconds]
+Nanoseconds = Annotated[int, readers.nanoseconds]
 
 
 class SchedulingClass(Section, frozen=True, kw_only=True):
@@ -79,19 +79,19 @@ class SchedulingClass(Section, frozen=True, kw_only=True):
     The policy `none` means no policy.
     """
 
-    name: Annotated[str, values.class_name]
-    policy: Annotated[SchedulingPolicy, values.choice(SchedulingPolicy)] = SchedulingPolicy.NONE
-    priority: Annotated[int, values.integer] = 0
-    flags: Annotated[tuple[SchedulingFlag, ...], values.choices(SchedulingFlag)] = ()
-    nice: Annotated[int | None, values.integer] = None
+    name: Annotated[str, readers.class_name]
+    policy: Annotated[SchedulingPolicy, readers.choice(SchedulingPolicy)] = SchedulingPolicy.NONE
+    priority: Annotated[int, readers.integer] = 0
+    flags: Annotated[tuple[SchedulingFlag, ...], readers.choices(SchedulingFlag)] = ()
+    nice: Annotated[int | None, readers.integer] = None
     runtime: Nanoseconds = 0
     deadline: Nanoseconds = 0
     period: Nanoseconds = 0  # 0: the deadline
-    io_class: Annotated[IOClass | None, values.choice(IOClass)] = field(
+    io_class: Annotated[IOClass | None, readers.choice(IOClass)] = field(
         name="ioClass", default=None
     )
-    io_priority: Annotated[int | None, values.integer] = field(name="ioPriority", default=None)
-    allowed_namespaces: Annotated[tuple[Glob, ...] | None, values.globs] = field(
+    io_priority: Annotated[int | None, readers.integer] = field(name="ioPriority", default=None)
+    allowed_namespaces: Annotated[tuple[Glob, ...] | None, readers.globs] = field(
         name="allowedNamespaces", default=None
     )
 

@@ -1,6 +1,6 @@
 """The settings: their fields, defaults, and names in YAML. No other place has them.
 
-A field's annotation has its reader (`values`); fields without one describe the document.
+A field's annotation has its reader (`readers`); fields without one describe the document.
 `LATER` names settings that are accepted but have no effect yet.
 """
 
@@ -16,13 +16,13 @@ from nri_policy.foundation.units import format_quantity
 from nri_policy.foundation.wording import counted, did_you_mean, quoted
 from nri_policy.hardware.machine import MemoryKind
 from nri_policy.manifests.quality_of_service import QoS
-from nri_policy.settings import values
+from nri_policy.settings import readers
 from nri_policy.settings.blockio import BlockIOSettings
 from nri_policy.settings.cpu_classes import ControlCPU, CPUClass, find_contradictions
 from nri_policy.settings.rdt import RDT
 from nri_policy.settings.scheduling import SchedulingClass, find_duplicates
 from nri_policy.settings.section import Fault, Section
-from nri_policy.settings.values import (
+from nri_policy.settings.value_types import (
     Address,
     Alignment,
     Audit,
@@ -46,21 +46,21 @@ from nri_policy.settings.values import (
     Unsupported,
 )
 
-Flag = Annotated[bool, values.flag]
-Bytes = Annotated[int, values.memory]
+Flag = Annotated[bool, readers.flag]
+Bytes = Annotated[int, readers.memory]
 
 
 class Available(Section, frozen=True, kw_only=True):
     """Resources of the node that containers may get; None for no restriction."""
 
-    cpu: Annotated[ListedCPUs | None, values.available_cpus] = None
-    memory: Annotated[int | None, values.memory] = None  # bytes
+    cpu: Annotated[ListedCPUs | None, readers.available_cpus] = None
+    memory: Annotated[int | None, readers.memory] = None  # bytes
 
 
 class Reserved(Section, frozen=True, kw_only=True):
     """The resources for the system's own containers."""
 
-    cpu: Annotated[CPUAmount, values.reserved_cpus]
+    cpu: Annotated[CPUAmount, readers.reserved_cpus]
     memory: Bytes = 0
 
 
@@ -70,7 +70,7 @@ class Agent(Section, frozen=True, kw_only=True):
     node_resource_topology: Flag = field(name="nodeResourceTopology", default=True)
     pod_resource_api: Flag = field(name="podResourceAPI", default=False)
     numa_placement: Flag = field(name="numaPlacement", default=False)
-    pod_specs: Annotated[PodSpecs, values.choice(PodSpecs)] = field(
+    pod_specs: Annotated[PodSpecs, readers.choice(PodSpecs)] = field(
         name="podSpecs", default=PodSpecs.AUTO
     )
 
@@ -91,14 +91,14 @@ class Readiness(Section, frozen=True, kw_only=True):
 class MakeWay(Section, frozen=True, kw_only=True):
     """Containers that share CPUs may move to a wider pool to keep exclusive CPUs together."""
 
-    movers: Annotated[int, values.natural] = 4  # maximum for one container; 0: no moves
+    movers: Annotated[int, readers.natural] = 4  # maximum for one container; 0: no moves
 
 
 class MetricGroups(Section, frozen=True, kw_only=True):
     """The groups of metrics that are exported."""
 
-    enabled: Annotated[tuple[Glob, ...], values.globs] = ()
-    polled: Annotated[tuple[Glob, ...], values.globs] = ()
+    enabled: Annotated[tuple[Glob, ...], readers.globs] = ()
+    polled: Annotated[tuple[Glob, ...], readers.globs] = ()
 
 
 class Instrumentation(Section, frozen=True, kw_only=True):
@@ -115,23 +115,23 @@ class Instrumentation(Section, frozen=True, kw_only=True):
         }
     )
 
-    http_endpoint: Annotated[Address | None, values.endpoint] = field(
+    http_endpoint: Annotated[Address | None, readers.endpoint] = field(
         name="httpEndpoint", default=None
     )
     prometheus_export: Flag = field(name="prometheusExport", default=False)
-    report_period: Annotated[float, values.period] = field(name="reportPeriod", default=30.0)
-    tracing_collector: Annotated[str | None, values.OneOf(("otlp-http", "otlp-grpc"))] = field(
+    report_period: Annotated[float, readers.period] = field(name="reportPeriod", default=30.0)
+    tracing_collector: Annotated[str | None, readers.OneOf(("otlp-http", "otlp-grpc"))] = field(
         name="tracingCollector", default=None
     )
-    sampling_rate: Annotated[int, values.natural] = field(name="samplingRatePerMillion", default=0)
+    sampling_rate: Annotated[int, readers.natural] = field(name="samplingRatePerMillion", default=0)
     metrics: MetricGroups = MetricGroups()
     metrics_exporter: Annotated[
-        str | None, values.OneOf(("prometheus", "otlp-http", "otlp-grpc"))
+        str | None, readers.OneOf(("prometheus", "otlp-http", "otlp-grpc"))
     ] = field(name="metricsExporter", default=None)
-    log_exporter: Annotated[str | None, values.OneOf(("otlp-http", "otlp-grpc"))] = field(
+    log_exporter: Annotated[str | None, readers.OneOf(("otlp-http", "otlp-grpc"))] = field(
         name="logExporter", default=None
     )
-    log_export_period: Annotated[float | None, values.period] = field(
+    log_export_period: Annotated[float | None, readers.period] = field(
         name="logExportPeriod", default=None
     )
 
@@ -146,9 +146,9 @@ class Log(Section, frozen=True, kw_only=True):
 
     LATER = frozenset({"klog", "source"})
 
-    debug: Annotated[tuple[str, ...], values.loggers] = ()  # logger names, `*` for all
+    debug: Annotated[tuple[str, ...], readers.loggers] = ()  # logger names, `*` for all
     source: Flag = False
-    klog: Annotated[Mapping[str, object], values.klog] = field(default_factory=dict)
+    klog: Annotated[Mapping[str, object], readers.klog] = field(default_factory=dict)
 
 
 class ControlSettings(Section, frozen=True, kw_only=True):
@@ -164,14 +164,14 @@ class ControlSettings(Section, frozen=True, kw_only=True):
 class JournalSettings(Section, frozen=True, kw_only=True):
     """How decisions are stored."""
 
-    sync: Annotated[JournalSync, values.choice(JournalSync)] = JournalSync.BACKGROUND
+    sync: Annotated[JournalSync, readers.choice(JournalSync)] = JournalSync.BACKGROUND
 
 
 class DRA(Section, frozen=True, kw_only=True):
     """Dynamic resource allocation: the daemon as a driver that hands out CPUs by claims."""
 
     enabled: Flag = False
-    make_room: Annotated[MakeRoom, values.choice(MakeRoom)] = field(
+    make_room: Annotated[MakeRoom, readers.choice(MakeRoom)] = field(
         name="makeRoom", default=MakeRoom.SHARED
     )
 
@@ -189,74 +189,74 @@ class Settings(Section, frozen=True, kw_only=True):
     prefer_shared_cpus: Flag = field(name="preferSharedCPUs", default=False)
     colocate_pods: Flag = field(name="colocatePods", default=False)
     colocate_namespaces: Flag = field(name="colocateNamespaces", default=False)
-    reserved_pool_namespaces: Annotated[tuple[Glob, ...], values.globs] = field(
+    reserved_pool_namespaces: Annotated[tuple[Glob, ...], readers.globs] = field(
         name="reservedPoolNamespaces", default=()
     )
-    preserve_namespaces: Annotated[tuple[Glob, ...], values.globs] = field(
+    preserve_namespaces: Annotated[tuple[Glob, ...], readers.globs] = field(
         name="preserveNamespaces", default=(Glob.parse("*"),)
     )
-    preserve: Annotated[Preserve, values.choice(Preserve)] = Preserve.ALL
+    preserve: Annotated[Preserve, readers.choice(Preserve)] = Preserve.ALL
     available: Available = field(name="availableResources", default=Available())
     reserved: Reserved = field(name="reservedResources")
-    default_cpu_priority: Annotated[Priority, values.choice(Priority)] = field(
+    default_cpu_priority: Annotated[Priority, readers.choice(Priority)] = field(
         name="defaultCPUPriority", default=Priority.NONE
     )
-    unlimited_burstable: Annotated[Level, values.level] = field(
+    unlimited_burstable: Annotated[Level, readers.level] = field(
         name="unlimitedBurstable", default=Level.PACKAGE
     )
-    memory_kinds: Annotated[Mapping[int, MemoryKind], values.memory_kinds] = field(
+    memory_kinds: Annotated[Mapping[int, MemoryKind], readers.memory_kinds] = field(
         name="memoryKinds", default_factory=dict
     )
     shrink_memory: Flag = field(name="shrinkMemory", default=False)
     distribute_cpus: Flag = field(name="distributeCPUsAcrossNUMA", default=False)
-    alignment: Annotated[Alignment, values.alignment] = Alignment.NONE
-    packing: Annotated[Packing, values.choice(Packing)] = Packing.SPREAD
-    full_cores: Annotated[FullCores, values.choice(FullCores)] = field(
+    alignment: Annotated[Alignment, readers.alignment] = Alignment.NONE
+    packing: Annotated[Packing, readers.choice(Packing)] = Packing.SPREAD
+    full_cores: Annotated[FullCores, readers.choice(FullCores)] = field(
         name="fullCores", default=FullCores.OFF
     )
-    exclusive_quota: Annotated[ExclusiveQuota, values.choice(ExclusiveQuota)] = field(
+    exclusive_quota: Annotated[ExclusiveQuota, readers.choice(ExclusiveQuota)] = field(
         name="exclusiveQuota", default=ExclusiveQuota.NONE
     )
-    exclusive_partitions: Annotated[ExclusivePartitions, values.choice(ExclusivePartitions)] = (
+    exclusive_partitions: Annotated[ExclusivePartitions, readers.choice(ExclusivePartitions)] = (
         field(name="exclusivePartitions", default=ExclusivePartitions.OFF)
     )
-    pod_rooms: Annotated[PodRooms, values.choice(PodRooms)] = field(
+    pod_rooms: Annotated[PodRooms, readers.choice(PodRooms)] = field(
         name="podRooms", default=PodRooms.OFF
     )
     make_way: MakeWay = field(name="makeWay", default=MakeWay())
-    audit: Annotated[Audit, values.choice(Audit)] = Audit.REPORT
-    events: Annotated[PodEvents, values.choice(PodEvents)] = PodEvents.OFF
-    pod_explanations: Annotated[bool, values.flag] = field(name="podExplanations", default=False)
-    on_exit: Annotated[OnExit, values.choice(OnExit)] = field(name="onExit", default=OnExit.KEEP)
+    audit: Annotated[Audit, readers.choice(Audit)] = Audit.REPORT
+    events: Annotated[PodEvents, readers.choice(PodEvents)] = PodEvents.OFF
+    pod_explanations: Annotated[bool, readers.flag] = field(name="podExplanations", default=False)
+    on_exit: Annotated[OnExit, readers.choice(OnExit)] = field(name="onExit", default=OnExit.KEEP)
     journal: JournalSettings = JournalSettings()
-    unsupported_annotations: Annotated[Unsupported, values.choice(Unsupported)] = field(
+    unsupported_annotations: Annotated[Unsupported, readers.choice(Unsupported)] = field(
         name="unsupportedAnnotations", default=Unsupported.WARN
     )
     scheduling_classes: tuple[SchedulingClass, ...] = field(name="schedulingClasses", default=())
-    class_of_namespace: Annotated[Mapping[str, str], values.class_by_namespace] = field(
+    class_of_namespace: Annotated[Mapping[str, str], readers.class_by_namespace] = field(
         name="namespaceSchedulingClasses", default_factory=dict
     )
-    class_of_qos: Annotated[Mapping[str, str], values.class_by_qos] = field(
+    class_of_qos: Annotated[Mapping[str, str], readers.class_by_qos] = field(
         name="podQoSSchedulingClasses", default_factory=dict
     )
     control: ControlSettings = ControlSettings()
     cpu_classes: tuple[CPUClass, ...] = field(name="cpuClasses", default=())
-    shared_cpu_class: Annotated[str | None, values.class_name] = field(
+    shared_cpu_class: Annotated[str | None, readers.class_name] = field(
         name="sharedPoolCPUClass", default=None
     )
-    reserved_cpu_class: Annotated[str | None, values.class_name] = field(
+    reserved_cpu_class: Annotated[str | None, readers.class_name] = field(
         name="reservedPoolCPUClass", default=None
     )
-    exclusive_cpu_class: Annotated[str | None, values.class_name] = field(
+    exclusive_cpu_class: Annotated[str | None, readers.class_name] = field(
         name="defaultExclusiveCPUClass", default=None
     )
-    controllable_interrupts: Annotated[tuple[Glob, ...], values.globs] = field(
+    controllable_interrupts: Annotated[tuple[Glob, ...], readers.globs] = field(
         name="controllableInterrupts", default=(Glob.parse("*"),)
     )
-    isolate_interrupts: Annotated[IsolateInterrupts, values.choice(IsolateInterrupts)] = field(
+    isolate_interrupts: Annotated[IsolateInterrupts, readers.choice(IsolateInterrupts)] = field(
         name="isolateInterrupts", default=IsolateInterrupts.OFF
     )
-    crio_annotation_namespaces: Annotated[tuple[Glob, ...], values.globs] = field(
+    crio_annotation_namespaces: Annotated[tuple[Glob, ...], readers.globs] = field(
         name="crioAnnotationNamespaces", default=()
     )
     dra: DRA = DRA()

@@ -26,7 +26,7 @@ from nri_policy.settings import (
     SettingsError,
     load_kind,
     read_section,
-    values,
+    readers,
 )
 
 KIND = "ClusterPlacement"
@@ -72,7 +72,7 @@ def one_of(kind: Any) -> Callable[[object], Any]:
 
 def read_levels(value: object) -> list[str]:
     """Read the labels that are levels, coarse to fine."""
-    found = [*values.names(value)]
+    found = [*readers.names(value)]
     if not 1 <= len(found) <= MAX_LEVELS:
         raise ValueError(f"{len(found)} levels are not 1 to {MAX_LEVELS}")
     for number, level in enumerate(found):
@@ -87,7 +87,7 @@ def read_levels(value: object) -> list[str]:
 
 def read_zone_types(value: object) -> list[str]:
     """Read types of zones, coarse to fine."""
-    found = [*values.names(value)]
+    found = [*readers.names(value)]
     for number, zone in enumerate(found):
         if zone in found[:number]:
             raise ValueError(f"{quoted(zone)} is given twice")
@@ -125,7 +125,7 @@ def read_tolerations(value: object) -> list[Toleration]:
     return found
 
 
-Flag = Annotated[bool, values.flag]
+Flag = Annotated[bool, readers.flag]
 
 
 class Topology(Section, frozen=True, kw_only=True):
