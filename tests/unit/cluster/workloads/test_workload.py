@@ -210,13 +210,17 @@ def test_pods_whose_template_names_a_group_are_of_that_group() -> None:
     [
         (
             [made("Job", "a", 4, **{"placement.nri/group": "g"})],
-            "spec.template.metadata.annotations.placement.nri/group: 'g' needs"
-            " placement.nri/group-size",
+            (
+                "spec.template.metadata.annotations.placement.nri/group: 'g' needs"
+                " placement.nri/group-size"
+            ),
         ),
         (
             [made("Job", "a", 4, **{"placement.nri/group-size": "4"})],
-            "spec.template.metadata.annotations.placement.nri/group-size: it needs"
-            " placement.nri/group",
+            (
+                "spec.template.metadata.annotations.placement.nri/group-size: it needs"
+                " placement.nri/group"
+            ),
         ),
         (
             [made("Job", "a", 4, **named(8))],
