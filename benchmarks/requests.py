@@ -13,7 +13,7 @@ from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import AsyncExitStack, asynccontextmanager
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import Any
+from typing import Any, Literal
 from unittest.mock import patch
 
 from benchmarks.nri_round_trip import Idle
@@ -83,14 +83,16 @@ async def runtime_of(cpus: int, folder: Path) -> AsyncIterator[EmbeddedRuntime]:
 
 
 @asynccontextmanager
-async def runtime_on(spec: str, folder: Path) -> AsyncIterator[EmbeddedRuntime]:
+async def runtime_on(
+    spec: str, folder: Path, cgroup_driver: Literal["systemd", "cgroupfs"] = "systemd"
+) -> AsyncIterator[EmbeddedRuntime]:
     """Run a runtime on a synthetic machine, with its socket in *folder*."""
     machine = nodes.machine(spec)
     runtime = EmbeddedRuntime(
         folder / "nri.sock",
         online_cpus=machine.online,
         memory_nodes=CPUSet(node.id for node in machine.nodes),
-        kubelet=Kubelet(memory_capacity=machine.memory),
+        kubelet=Kubelet(memory_capacity=machine.memory, cgroup_driver=cgroup_driver),
         timeouts=PATIENT,  # a busy machine can take longer than a runtime waits
     )
     async with runtime:
