@@ -175,6 +175,12 @@ class Controller:
         """Store the *workers* that a LeaderWorkerSet creates after their leader, if any."""
         self._dirty |= dict.fromkeys(self.members.set_led(key, workers))
 
+    def set_unreadable(self, kind: str, why: str) -> None:
+        """Note why objects of a kind that makes pods may not be read; empty: they may be."""
+        for pod in self.members.set_unreadable(kind, why):
+            self.set_pod(pod)
+        self._dirty |= dict.fromkeys([*self.groups.known(), *self.members.groups()])
+
     def set_pod(self, pod: Pod) -> None:
         """Update a pod."""
         key = pod.key
@@ -190,7 +196,8 @@ class Controller:
             and self._pod_writes.gate in pod.gates
             and self.members.say(key, joined.problem)
         ):
-            self._notices.append(Notice(key, "Malformed", joined.problem, pod=True))
+            reason = "Incomplete" if joined.waits else "Malformed"
+            self._notices.append(Notice(key, reason, joined.problem, pod=True))
         self._placed_pods.count(joined.group, pod)
         if ended:
             self.queue.note_change()

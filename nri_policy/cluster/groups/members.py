@@ -22,7 +22,7 @@ from nri_policy.cluster.groups.writes import OpenGate, pod_of
 from nri_policy.cluster.objects.document import DocumentError
 from nri_policy.cluster.objects.metadata import Key
 from nri_policy.cluster.objects.pod import Pod
-from nri_policy.cluster.requests.group import PlacementGroup, PodSet
+from nri_policy.cluster.requests.group import PlacementGroup, PodSet, named_group
 from nri_policy.cluster.workloads.membership import (
     Job,
     Made,
@@ -31,12 +31,14 @@ from nri_policy.cluster.workloads.membership import (
     object_name,
     read_membership,
 )
-from nri_policy.cluster.workloads.replica_kinds import ReplicaOwner, find_followed_owner
+from nri_policy.cluster.workloads.replica_kinds import FOLLOWED, ReplicaOwner, find_followed_owner
 from nri_policy.foundation.clock import Clock
 from nri_policy.foundation.wording import quoted
 
 Of = TypeVar("Of")
 OwnerKey = tuple[str, str, str]  # kind, namespace and name
+_PLURALS = {kind: plural for (_, kind), plural in FOLLOWED.items()}
+_LEADER_WORKER_SETS, _POD_GROUPS = "leaderworkersets", "podgroups"
 
 
 class Joined(Struct, frozen=True, gc=False):
@@ -46,6 +48,7 @@ class Joined(Struct, frozen=True, gc=False):
     group: Key | None
     left: Key | None = None
     problem: str = ""
+    waits: bool = False  # that is wrong with what made it, not with the pod
 
 
 class Members:
@@ -57,6 +60,7 @@ class Members:
         self.unanswered: dict[Key, dict[Key, None]] = {}  # their write is repeated
         self.elsewhere: dict[Key, dict[Key, None]] = {}  # bound where their group has no place
         self.leaving: dict[Key, dict[Key, None]] = {}  # bound, and about to end
+        self._strays: dict[Key, dict[Key, None]] = {}  # whose owner or PodGroup is not known
         self.latest = ""  # when the last pod was created: the time of the cluster, at least
         self._clock = clock
         self._jobs: Makers[Key, Job] = Makers()
@@ -67,6 +71,7 @@ class Members:
         self._owners: Makers[OwnerKey, ReplicaOwner] = Makers()
         self._led: dict[Key, PodSet] = {}  # workers created after their leader, by LeaderWorkerSet
         self._pod_groups: Makers[Key, PodGroup] = Makers()
+        self._unreadable: dict[str, str] = {}  # kinds of what makes pods, and why
 
     def pods(self) -> Collection[Key]:
         """Return the pods that are known."""
@@ -224,7 +229,8 @@ class Members:
         for each in self.of(group):
             lws = each.membership.lws if each.membership.leads else ""
             if lws and (group[0], lws) not in self._led:
-                raise Incomplete(f"LeaderWorkerSet {quoted(lws)} is not known")
+                why = self._unreadable.get(_LEADER_WORKER_SETS, "")
+                raise Incomplete(f"LeaderWorkerSet {quoted(lws)} is not known{why and f': {why}'}")
             if lws:
                 return self._led[group[0], lws]
         return None
@@ -241,6 +247,23 @@ class Members:
         """Remove a PodGroup; each pod reports its own removal."""
         self._pod_groups.objects.pop(key, None)
 
+    def set_unreadable(self, kind: str, why: str) -> list[Pod]:
+        """Note why objects of a kind may not be read; empty: they may be.
+
+        Return the pods that wait for such an object, for another `set_pod`.
+        """
+        if self._unreadable.get(kind, "") == why:
+            return []
+        self._unreadable.pop(kind, None)
+        if why:
+            self._unreadable[kind] = why
+        pods = (each.pod for each in self._pods.values() if each.member is None)
+        return [each for each in pods if kind in _kinds_of_makers(each)]
+
+    def is_unreadable(self, group: Key) -> bool:
+        """Whether a group has places for pods whose owners may not be read: it is left alone."""
+        return bool(self._unreadable) and group in self._strays
+
     def set_pod(self, pod: Pod) -> Joined:
         """Store a pod."""
         key = pod.key
@@ -253,7 +276,11 @@ class Members:
             except DocumentError as error:
                 problem = str(error)
         self._put(key, self._follow(old, pod, member))
-        return Joined(pod, None if member is None else member.membership.group, left, problem)
+        for kind in _kinds_of_makers(pod) if made is None and self._unreadable else ():
+            if kind in self._unreadable:
+                problem = f"it waits, as {kind} may not be read: {self._unreadable[kind]}"
+        group = None if member is None else member.membership.group
+        return Joined(pod, group, left, problem, waits=made is None)
 
     def _follow(self, old: PodRecord | None, pod: Pod, member: Member | None) -> PodRecord:
         """Return the record of a pod as it is seen now; news of it settle its pending write."""
@@ -306,6 +333,8 @@ class Members:
         if record is None:
             return
         pod, state = record.pod, record.state
+        if record.member is None and (name := named_group(pod)) and _kinds_of_makers(pod):
+            yield self._strays, (key[0], object_name(name))
         if state.write is not None:
             group = (key[0], state.write.group)
             if isinstance(state.write, OpenGate):
@@ -349,6 +378,13 @@ class Members:
         if (owner := find_followed_owner(pod)) is not None:
             self._owners.leave(owner, key)
         return _group_of(record)
+
+
+def _kinds_of_makers(pod: Pod) -> list[str]:
+    """Return the kinds that a pod waits for, beside a Job, as the API's paths name them."""
+    owner = find_followed_owner(pod)
+    kinds = [_PLURALS[owner[0]]] if owner is not None else []
+    return kinds + [_POD_GROUPS] * bool(pod.pod_group)
 
 
 def _group_of(record: PodRecord) -> Key | None:

@@ -95,6 +95,8 @@ def reconcile(key: Key, view: View) -> Reconciled:
     if record.is_busy(view.clock.now()):
         return Reconciled(record)
     members = view.members.live(key)
+    if record.seen is not None and view.members.is_unreadable(key):
+        return Reconciled(record)
     if record.seen is not None:
         return _Reconciliation(key, view, record.seen, members).run()
     if any(view.pod_writes.gate in each.pod.gates for each in members):

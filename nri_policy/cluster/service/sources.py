@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Sequence
+from functools import partial
 
 from msgspec import Raw, Struct
 from msgspec.structs import replace
@@ -174,6 +175,7 @@ def _of_groups(controller: Controller) -> list[WatchedKind]:
             remove=lambda key: controller.remove_pod_group(*key),
             known=controller.members.pod_groups,
             optional=True,  # where Kubernetes does not serve it
+            unreadable=partial(controller.set_unreadable, POD_GROUPS.plural),
         ),
         *(_owners(controller, name, kind) for name, kind in OWNERS.items()),
         WatchedKind(
@@ -182,6 +184,7 @@ def _of_groups(controller: Controller) -> list[WatchedKind]:
             remove=lambda key: controller.set_leader_workers(key, None),
             known=controller.members.leader_worker_sets,
             optional=True,  # where the kind is not installed
+            unreadable=partial(controller.set_unreadable, LEADER_WORKERS.plural),
         ),
         WatchedKind(
             kind=GROUPS,
@@ -199,6 +202,7 @@ def _owners(controller: Controller, name: str, kind: ObjectKind) -> WatchedKind:
         remove=lambda key: controller.members.remove_owner((name, *key)),
         known=lambda: controller.members.owners(name),
         optional=True,  # where the kind is not installed
+        unreadable=partial(controller.set_unreadable, kind.plural),
     )
 
 
@@ -255,4 +259,10 @@ def _wake_after(source: WatchedKind, wake: Callable[[], object]) -> WatchedKind:
         source.remove(key)
         wake()
 
-    return replace(source, take=take, remove=remove)
+    def unreadable(why: str) -> None:
+        if source.unreadable is not None:
+            source.unreadable(why)
+            wake()
+
+    woken = replace(source, take=take, remove=remove)
+    return woken if source.unreadable is None else replace(woken, unreadable=unreadable)

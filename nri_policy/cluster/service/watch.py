@@ -12,7 +12,7 @@ from collections import Counter
 from collections.abc import Callable, Collection, Sequence
 from contextlib import aclosing
 from functools import partial
-from http.client import NOT_FOUND
+from http.client import FORBIDDEN, NOT_FOUND
 
 from msgspec import Raw, Struct
 
@@ -40,6 +40,8 @@ class WatchedKind(Struct, frozen=True):
     known: Callable[[], Collection[Key]]  # those that were taken
     spoiled: Callable[[Key], None] | None = None  # one makes no sense
     optional: bool = False  # the API server may not serve the kind: then there are none
+    # Told why we may not read the kind, nothing once we may. Without it, nothing goes on meanwhile.
+    unreadable: Callable[[str], None] | None = None
 
 
 class Watch:
@@ -61,6 +63,7 @@ class Watch:
         self._delay = delay
         self._listed: set[str] = set()
         self._lost: dict[str, tuple[float, str]] = {}  # kind -> since when it is not followed, why
+        self._forbidden: dict[str, float] = {}  # kind -> since when only its own objects wait
         self._failures: Counter[str] = Counter()
 
     def problem(self, *kinds: ObjectKind) -> str:
@@ -77,7 +80,8 @@ class Watch:
     def lost_seconds(self) -> dict[str, float]:
         """Return for how long each kind has not been followed."""
         now = self._clock.now()
-        return {kind: now - since for kind, (since, _) in self._lost.items()}
+        lost = {kind: since for kind, (since, _) in self._lost.items()}
+        return {kind: now - since for kind, since in (lost | self._forbidden).items()}
 
     async def run(self) -> None:
         """Follow all kinds until cancelled."""
@@ -112,7 +116,13 @@ class Watch:
                     self._lost.pop(name, None)
                     await self._clock.sleep(OPTIONAL_SECONDS)
                     continue
-                self._lost.setdefault(name, (self._clock.now(), str(error)))
+                if source.unreadable is not None and error.code == FORBIDDEN:
+                    self._forbidden.setdefault(name, self._clock.now())
+                    self._listed.add(name)
+                    self._lost.pop(name, None)
+                    source.unreadable(str(error))
+                else:
+                    self._lost.setdefault(name, (self._clock.now(), str(error)))
                 log.warning("not-followed", extra={"kind": name, "reason": str(error)})
             listed = set()
             await self._clock.sleep(self._delay(self._failures[name]))
@@ -129,6 +139,8 @@ class Watch:
         for gone in {*source.known()}.difference(listed):
             self._remove(source, gone)
         name = source.kind.plural
+        if self._forbidden.pop(name, None) is not None and source.unreadable is not None:
+            source.unreadable("")
         if name not in self._listed:
             log.info("listed", extra={"kind": name, "objects": len(listed)})
         self._listed.add(name)

@@ -123,7 +123,9 @@ def read_owner(value: Mapping[str, Any], kind: str, path: str) -> ReplicaOwner:
     namespace, name = convert(value, Identified, path).metadata.key(path, f"a {kind}")
     every = replicas_of({**value, "kind": kind}, path)
     pods = {each.name: each.count for each in every if not is_launcher(kind, each.name)}
-    if kind == "RayCluster" and value["spec"].get("suspend") is True:
+    spec = value["spec"]
+    policy = spec if kind == "RayCluster" else spec.get("runPolicy")  # Kubeflow's
+    if isinstance(policy, dict) and policy.get("suspend") is True:
         pods = dict.fromkeys(pods, 0)
     return ReplicaOwner(kind, namespace, name, pods)
 

@@ -185,3 +185,71 @@ def test_pods_wait_once_their_object_went() -> None:
     assert not play.world.objects["groups"]
     play.world.delete("pods", "ray-head-0")
     play.rest()
+
+
+def test_a_kind_that_may_not_be_read_stops_only_its_own_groups() -> None:
+    play = empty()
+    play.world.put("owners", ray(small=1))
+    ray_pods(play, "head", 0)
+    ray_pods(play, "small", 0)
+    play.rest()
+    assert let_go(play) == 2
+    play.world.delete("pods", "ray-small-0")
+    owner = play.world.objects["owners"].pop("ray")
+    play.begin()  # another leader, which may not list RayClusters
+    play.controller.set_unreadable("rayclusters", "it is forbidden")
+    places = play.world.group("raycluster-ray").status
+    pod(play, "ray.io/v1/RayCluster/new", "new-head-0", **{"ray.io/node-type": "head"})
+    play.world.submit("j", 2, 1, RACK)
+    play.rest()
+    assert let_go(play) == 1 + 2  # of the running head and the Job
+    assert play.world.group("raycluster-ray").status == places
+    why = "it waits, as rayclusters may not be read: it is forbidden"
+    assert play.notices["new-head-0"] == why
+    play.controller.set_unreadable("rayclusters", "")
+    new = {**ray(), "metadata": {"name": "new"}}
+    for each in (owner, new):
+        play.world.put("owners", each)
+    ray_pods(play, "small", 1)
+    play.rest()
+    assert let_go(play) == 1 + 2 + 2
+
+
+def test_a_leader_of_a_kind_that_may_not_be_read_says_why_it_waits() -> None:
+    play = empty()
+    play.controller.set_unreadable("leaderworkersets", "it is forbidden")
+    labels = {
+        f"leaderworkerset.sigs.k8s.io/{key}": value
+        for key, value in (
+            ("name", "l"),
+            ("group-index", "0"),
+            ("size", "2"),
+            ("worker-index", "0"),
+        )
+    }
+    pod(play, "apps/v1/StatefulSet/l", "l-0", **labels)
+    item = play.world.objects["pods"]["l-0"]
+    level = {"leaderworkerset.sigs.k8s.io/exclusive-topology": RACK}
+    item["metadata"]["annotations"] = level
+    play.world.put("pods", item)
+    play.rest()
+    assert "LeaderWorkerSet 'l' is not known: it is forbidden" in play.notices["l-0"]
+
+
+@pytest.mark.parametrize("suspend", [True, False, None])
+def test_a_training_job_that_is_suspended_gives_its_places_back(suspend: bool | None) -> None:
+    play = empty()
+    job = kubeflow("PyTorchJob", "pytorchReplicaSpecs", Worker=2)
+    play.world.put("owners", job)
+    for number in range(2):
+        labels = {TYPE: "worker", INDEX: str(number)}
+        pod(play, "kubeflow.org/v1/PyTorchJob/train", f"w-{number}", **labels)
+    play.rest()
+    assert let_go(play) == 2
+    policy = {"runPolicy": {"suspend": suspend}}
+    play.world.put("owners", {**job, "spec": {**job["spec"], **policy}})
+    play.world.delete("pods", "w-1")
+    play.rest()
+    status = play.world.group("pytorchjob-train").status
+    places = sum(one.count for each in status.assignments for one in each.domains)
+    assert places == (1 if suspend else 2)
