@@ -118,7 +118,6 @@ class SpreadTree:
             leaf = self._leaves[number]
             if leaf >= 0:
                 self._join(leaf, 1)
-                self._tainted.discard(leaf)
                 if self._nodes[leaf].taints:
                     self._tainted.add(leaf)
 

@@ -422,6 +422,7 @@ class Tree:
             self.rows.add(each, {}, 0, -1)
             if self.shape.by_host:
                 self._nodes[each] = None
+                self._tainted.discard(each)
         self._add(node, leaf, -1)
 
     def _join(self, node: ClusterNode, leaf: int) -> None:
@@ -431,7 +432,6 @@ class Tree:
             if self.shape.by_host:
                 self._nodes[each] = node
                 self._named_alike &= node.labels[HOSTNAME] == node.name
-                self._tainted.discard(each)
                 if node.taints:
                     self._tainted.add(each)
                 self._filters.update(each, node)

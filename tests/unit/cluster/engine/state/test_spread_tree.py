@@ -424,7 +424,7 @@ def test_what_a_topology_has_counted_counts_for_labels_that_are_no_level() -> No
 
 
 def test_a_tree_of_a_topology_is_taken_over_whatever_its_nodes_are() -> None:
-    """In another order than that of their names; some went, some take no part, one has a taint."""
+    """In another order than that of their names; some went, some take no part, some have taints."""
 
     def team(name: str, **more: Any) -> Object:
         made = node(name, rack=f"r{ord(name[0]) % 2}", team=f"t{ord(name[0]) % 3}", **more)
@@ -446,12 +446,13 @@ def test_a_tree_of_a_topology_is_taken_over_whatever_its_nodes_are() -> None:
             engine.state.set_pod(pod)
         if first:
             engine.state.tree("default")
-        tainted = team("b") | {"spec": {"taints": [{"key": "k", "effect": "NoSchedule"}]}}
+        taint = {"spec": {"taints": [{"key": "k", "effect": "NoSchedule"}]}}
+        tainted, gone = team("b") | taint, team("c") | taint
         out = tainted | {
             "spec": {"unschedulable": True, **tainted["spec"]},
             "metadata": team("f")["metadata"],
         }
-        for each in read_snapshot({"nodes": [tainted, out, team("a", ready=False)]}).nodes:
+        for each in read_snapshot({"nodes": [tainted, gone, out, team("a", ready=False)]}).nodes:
             cluster.set_node(each)
         cluster.remove_node("c")
         results = placed()
