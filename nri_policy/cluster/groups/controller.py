@@ -233,7 +233,7 @@ class Controller:
             changed["error"] = NO_FAILURE
         self.groups.update(key, **changed)
         self.queue.prioritize(key, group.priority)
-        if old is not None and old.group.pod_sets != group.pod_sets:
+        if old is not None and _lacks_other_pods(old.group, group):
             self.queue.note_edit(key)
         if old is not None and old.group.status.given_back < group.status.given_back:
             self.queue.note_change()
@@ -481,6 +481,12 @@ class Controller:
                     self._placed_pods.recount(key, write.group)  # pods on failed hosts stay there
                 self.groups.update(key, write=write, unanswered=False)
             yield write
+
+
+def _lacks_other_pods(old: PlacementGroup, group: PlacementGroup) -> bool:
+    """Whether a group asks for other pods than it did: the refusal of those tells nothing."""
+    is_healthy_again = bool(old.status.unhealthy_nodes) and not group.status.unhealthy_nodes
+    return old.pod_sets != group.pod_sets or is_healthy_again
 
 
 def _has_failed(group: PlacementGroup) -> bool:

@@ -9,7 +9,7 @@ import pytest
 
 from nri_policy.cluster.groups.writes import CreateGroup, DeletePod, FailPod, OpenGate, WriteStatus
 from tests.support.placement_world import Object, Play, assigned, hosts_of
-from tests.unit.cluster.written import HOSTNAME
+from tests.unit.cluster.written import HOSTNAME, pod_spec
 
 RACK = "example.com/rack"
 EXECUTE = {"key": "x", "value": "1", "effect": "NoExecute"}
@@ -219,6 +219,31 @@ def test_a_host_that_is_well_again_is_off_the_list() -> None:
     status = world.group("job-j").status
     assert (status.state, status.message, status.unhealthy_nodes) == ("Running", "", [])
     assert ("job-j", "Healthy") in world.events
+
+
+def test_a_group_on_healthy_hosts_again_grows_at_once_on_the_host_that_had_failed() -> None:
+    """That a lost place could not be replaced says nothing of the pods that the group lacks."""
+    play = Play(hosts_in_rack=3, **PATIENT)
+    world = play.world
+    world.delete("pods", "web")
+    for host, cpu in (("h0", 2), ("h1", 2), ("h2", 4)):
+        spec = pod_spec({"cpu": cpu}, nodeName=host)
+        world.put("pods", {"metadata": {"name": f"on-{host}", "uid": host}, "spec": spec})
+    world.submit("j", 2, 2, RACK)
+    play.rest()
+    world.put("jobs", world.objects["jobs"]["j"] | {"spec": {"parallelism": 3}})
+    world.control_jobs()
+    play.rest()
+    assert hosts_of(play, "j") == {"h0": 1, "h1": 1, "": 1}
+    well = world.objects["nodes"]["h0"]
+    world.delete("nodes", "h0")
+    play.rest()
+    assert world.group("job-j").status.state == "Degraded"
+    world.delete("pods", "on-h0")
+    world.put("nodes", well)
+    play.rest()
+    assert hosts_of(play, "j") == {"h0": 2, "h1": 1}
+    assert world.group("job-j").status.message == ""
 
 
 def test_the_next_service_goes_on_with_what_the_last_one_has_begun() -> None:
