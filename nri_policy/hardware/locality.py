@@ -44,6 +44,14 @@ class Locality(Struct, frozen=True, kw_only=True):
 
     cpus: CPUSet  # online ones; some, but not all
     nodes: CPUSet  # ids; empty where only CPUs are known
+    path: str = ""  # of its device in sysfs, without links, as in /sys/devices/…/block/sda
+
+
+class Hardware(Struct, frozen=True):
+    """A device in sysfs, and the hardware that it lies upon."""
+
+    path: str = ""  # without links, as in /sys/devices/…/block/sda; empty: no device
+    folders: tuple[str, ...] = ()  # of the hardware: below the root, without links
 
 
 class Locator:
@@ -87,31 +95,31 @@ class Locator:
         with FileTree(self._root, Notes()) as tree:
             return self._at(tree, f"sys/bus/pci/devices/{address}")
 
-    def device_folders(self, kind: str, number: str) -> tuple[str, ...]:
-        """Return the sysfs folders of the hardware behind a device file, as for `device`."""
+    def device_hardware(self, kind: str, number: str) -> Hardware:
+        """Return the hardware behind a device file, as for `device`."""
         with FileTree(self._root, Notes()) as tree:
-            return tuple(_hardware(tree, _device_path(tree, kind, number)))
+            return _hardware(tree, _device_path(tree, kind, number))
 
-    def interface_folders(self, name: str) -> tuple[str, ...]:
-        """Return the sysfs folders of the hardware behind the host's network interface."""
+    def interface_hardware(self, name: str) -> Hardware:
+        """Return the hardware behind the host's network interface."""
         if "/" in name:
-            return ()
+            return Hardware()
         with FileTree(self._root, Notes()) as tree:
-            return tuple(_hardware(tree, f"sys/class/net/{name}"))
+            return _hardware(tree, f"sys/class/net/{name}")
 
-    def function_folders(self, address: str) -> tuple[str, ...]:
-        """Return the sysfs folder of a PCI function; none if it is not here."""
+    def function_hardware(self, address: str) -> Hardware:
+        """Return a PCI function; no hardware if it is not here."""
         address = address.lower()
         if not ADDRESS.fullmatch(address):
-            return ()
+            return Hardware()
         with FileTree(self._root, Notes()) as tree:
-            return tuple(_hardware(tree, f"sys/bus/pci/devices/{address}"))
+            return _hardware(tree, f"sys/bus/pci/devices/{address}")
 
-    def mount_folders(self, paths: Mapping[str, str]) -> dict[str, tuple[str, ...]]:
-        """Return the sysfs folders of the hardware behind *paths* on the host, as for `mounts`."""
+    def mount_hardware(self, paths: Mapping[str, str]) -> dict[str, Hardware]:
+        """Return the hardware behind *paths* on the host, as for `mounts`."""
         with FileTree(self._root, Notes()) as tree:
             return {
-                path: tuple(_hardware(tree, _device_path(tree, kind, number)))
+                path: _hardware(tree, _device_path(tree, kind, number))
                 for path, kind, number in _find_backings(tree, paths)
             }
 
@@ -148,7 +156,7 @@ class Locator:
                 with plain.folder(above) as folder:
                     paths = [f"{above}/{name}" for name in folder.names()]
                 for path in paths:
-                    if _hardware(plain, path):
+                    if _hardware(plain, path).folders:
                         self._at(tree, path)
         _nvidia_function(tree, "none")  # it looks at all
 
@@ -158,12 +166,15 @@ class Locator:
     def _at(self, tree: FileTree, path: str) -> Locality | None:
         """Return what all the hardware behind the device at *path* together is near to."""
         nodes = cpus = EMPTY
-        for part in _hardware(tree, path):
+        hardware = _hardware(tree, path)
+        for part in hardware.folders:
             near, local = self._place(tree, part)
             if local != self._online:
                 nodes |= near
                 cpus |= local
-        return Locality(cpus=cpus, nodes=nodes) if cpus and cpus != self._online else None
+        if not cpus or cpus == self._online:
+            return None
+        return Locality(cpus=cpus, nodes=nodes, path=hardware.path)
 
     def _place(self, tree: FileTree, hardware: str) -> tuple[CPUSet, CPUSet]:
         if hardware not in self._places:
@@ -185,14 +196,14 @@ def _device_path(tree: FileTree, kind: str, number: str) -> str:
     return path
 
 
-def _hardware(tree: FileTree, path: str) -> list[str]:
-    """Return the sysfs folders of the hardware devices that the device at *path* lies upon."""
-    found, seen, todo = [], set[str](), [path]
+def _hardware(tree: FileTree, path: str) -> Hardware:
+    """Return the device at *path*, and the hardware that it lies upon."""
+    found, seen, todo = [], dict[str, None](), [path]  # the device itself is seen first
     while todo and len(seen) < _MOST_PARTS:
         real = tree.resolve(todo.pop())
         if not real or not real.startswith("sys/devices/") or real in seen:
             continue
-        seen.add(real)
+        seen[real] = None
         parts = real.split("/")
         functions = [i for i, part in enumerate(parts) if ADDRESS.fullmatch(part)]
         if functions:  # the one nearest to the device, below its bridges
@@ -208,7 +219,7 @@ def _hardware(tree: FileTree, path: str) -> list[str]:
                 found.append(at)
                 break
             parts.pop()
-    return found
+    return Hardware(f"/{next(iter(seen))}" if seen else "", tuple(found))
 
 
 def _lower(tree: FileTree, path: str) -> list[str]:

@@ -72,14 +72,17 @@ class InterruptChoice(Struct, frozen=True, kw_only=True):
 
 
 class HintFilter(Struct, frozen=True):
-    """Which hints are meant: by host path, by `podresourceapi:RESOURCE`, or by `claim:DRIVER`."""
+    """Which hints are meant: by path, of the host or of sysfs, or `podresourceapi:…`, `claim:…`."""
 
     prefixes: tuple[str, ...] = ()
     globs: tuple[Glob, ...] = ()
 
-    def matches(self, source: str) -> bool:
-        """Return whether the hint from *source* is meant."""
-        return source.startswith(self.prefixes) or any(glob.matches(source) for glob in self.globs)
+    def matches(self, *names: str) -> bool:
+        """Return whether the hint with these *names* is meant; empty ones do not count."""
+        return any(
+            name.startswith(self.prefixes) or any(glob.matches(name) for glob in self.globs)
+            for name in filter(None, names)
+        )
 
 
 _Value = TypeVar("_Value")

@@ -13,7 +13,7 @@ from itertools import chain
 from msgspec import Struct
 
 from nri_policy.foundation.cpuset import EMPTY, CPUSet
-from nri_policy.hardware.locality import Locator
+from nri_policy.hardware.locality import Locality, Locator
 from nri_policy.workload.annotation_table import Preferences
 from nri_policy.workload.annotation_values import CLAIM, POD_RESOURCE, HintKind
 
@@ -74,6 +74,7 @@ class UsedDevice(Struct, frozen=True, kw_only=True):
 
     source: str  # as a hint's
     kind: HintKind
+    path: str  # as a hint's
     folders: tuple[str, ...]  # of sysfs, without links
 
 
@@ -86,6 +87,8 @@ class Hint(Struct, frozen=True, kw_only=True):
     cpus: CPUSet
     nodes: CPUSet  # ids
     device: str = ""  # which device, if the source does not show that
+    # of a device file or a mount's disk in sysfs, without links: filters may name it as well
+    path: str = ""
 
     @property
     def place(self) -> str:
@@ -157,23 +160,23 @@ def find_used_devices(  # noqa: PLR0913, PLR0917 - what a container uses
 
     The ids in *resources* name a device where they are PCI addresses, as of SR-IOV plugins.
     """
-    own, volume = HintKind.DEVICES, locator.mount_folders(_sources(mounts))
-    found = [(source, _mount_kind(source), folders) for source, folders in volume.items()]
-    found += [(each.path, own, locator.device_folders(each.kind, each.number)) for each in devices]
-    found += [(_interface(name), own, locator.interface_folders(name)) for name in interfaces]
+    own, volume = HintKind.DEVICES, locator.mount_hardware(_sources(mounts))
+    found = [(source, _mount_kind(source), hardware) for source, hardware in volume.items()]
+    found += [(each.path, own, locator.device_hardware(each.kind, each.number)) for each in devices]
+    found += [(_interface(name), own, locator.interface_hardware(name)) for name in interfaces]
     found += [
-        (POD_RESOURCE + resource, HintKind.POD_RESOURCES, locator.function_folders(id_))
+        (POD_RESOURCE + resource, HintKind.POD_RESOURCES, locator.function_hardware(id_))
         for resource, ids in resources.items()
         for id_ in ids
     ]
     found += [
-        (CLAIM + each.driver, HintKind.CLAIMS, locator.function_folders(each.address))
+        (CLAIM + each.driver, HintKind.CLAIMS, locator.function_hardware(each.address))
         for each in claimed
     ]
     return tuple(
-        UsedDevice(source=source, kind=kind, folders=folders)
-        for source, kind, folders in found
-        if folders
+        UsedDevice(source=source, kind=kind, path=hardware.path, folders=hardware.folders)
+        for source, kind, hardware in found
+        if hardware.folders
     )
 
 
@@ -195,8 +198,8 @@ def _counts(found: Hint | UsedDevice, preferences: Preferences) -> bool:
     deny, allow = preferences.deny_hints, preferences.allow_hints
     return found.kind in preferences.hint_kinds and (
         deny is None
-        or not deny.matches(found.source)
-        or (allow is not None and allow.matches(found.source))
+        or not deny.matches(found.source, found.path)
+        or (allow is not None and allow.matches(found.source, found.path))
     )
 
 
@@ -205,7 +208,7 @@ def _mount_hints(mounts: Iterable[ContainerMount], locator: Locator) -> Iterator
     if not sources:
         return
     for source, place in locator.mounts(sources).items():
-        yield Hint(source=source, kind=_mount_kind(source), cpus=place.cpus, nodes=place.nodes)
+        yield _hint_at(source, _mount_kind(source), place)
 
 
 def _sources(mounts: Iterable[ContainerMount]) -> dict[str, str]:
@@ -236,7 +239,11 @@ def _device_hints(
     found += [(_interface(name), locator.interface(name)) for name in interfaces]
     for source, place in found:
         if place is not None:
-            yield Hint(source=source, kind=HintKind.DEVICES, cpus=place.cpus, nodes=place.nodes)
+            yield _hint_at(source, HintKind.DEVICES, place)
+
+
+def _hint_at(source: str, kind: HintKind, place: Locality) -> Hint:
+    return Hint(source=source, kind=kind, cpus=place.cpus, nodes=place.nodes, path=place.path)
 
 
 def _interface(name: str) -> str:

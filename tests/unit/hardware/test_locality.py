@@ -182,6 +182,25 @@ def test_devices_lead_to_their_hardware(
     assert nodes(locator.device(kind, number)) == expected
 
 
+@pytest.mark.parametrize(
+    ("kind", "number", "path"),
+    [
+        ("block", "8:17", f"{SDB}/sdb1"),
+        ("block", "254:1", "virtual/block/dm-1"),
+        ("char", "226:128", f"{ON_1}/drm/renderD128"),
+        ("char", "243:7", "virtual/vfio/7"),
+        ("char", "195:1", ON_3),  # NVIDIA's, which sysfs does not have
+    ],
+)
+def test_a_device_has_its_own_path_in_sysfs(
+    kind: str, number: str, path: str, locator: Locator
+) -> None:
+    place = locator.device(kind, number)
+    assert place is not None
+    assert place.path == f"/sys/devices/{path}"
+    assert locator.device_hardware(kind, number).path == place.path
+
+
 def test_network_interfaces_lead_to_their_function(locator: Locator) -> None:
     assert nodes(locator.interface("eth3")) == "3"
     assert nodes(locator.interface("eth3.7")) == "3"
@@ -381,7 +400,8 @@ def test_the_functions_of_an_emulated_machine_of_four_nodes() -> None:
         by_address = {device.address: device for device in machine.devices}
         for name, address in (("eth0", "21"), ("eth1", "41"), ("eth2", "61")):
             place, device = locator.interface(name), by_address[f"0000:{address}:00.0"]
-            assert place == Locality(cpus=device.cpus, nodes=device.numa_nodes)
+            assert place is not None
+            assert (place.cpus, place.nodes) == (device.cpus, device.numa_nodes)
         assert [nodes(locator.interface(f"eth{i}")) for i in range(3)] == ["0", "1", "3"]
 
 

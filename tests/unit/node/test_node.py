@@ -188,8 +188,8 @@ async def test_a_container_may_know_which_of_its_cpus_are_beside_each_device() -
     node, _ = idle()
 
     def near(kind: HintKind, source: str, device: str = "", cpus: str = "", ids: str = "") -> Hint:
-        places = {"cpus": CPUSet.parse(cpus), "nodes": CPUSet.parse(ids)}
-        return Hint(kind=kind, source=source, device=device, **places)
+        at, nodes = CPUSet.parse(cpus), CPUSet.parse(ids)
+        return Hint(kind=kind, source=source, device=device, cpus=at, nodes=nodes)
 
     hints = (
         near(HintKind.MOUNTS, "/data", ids="0"),

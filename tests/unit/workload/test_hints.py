@@ -61,9 +61,16 @@ def mount(source: str, destination: str = "/work", *, writable: bool = True) -> 
     return ContainerMount(source=source, destination=destination, writable=writable)
 
 
-def hint(source: str, kind: HintKind, cpus: str, nodes: str, device: str = "") -> Hint:
-    places = {"cpus": CPUSet.parse(cpus), "nodes": CPUSet.parse(nodes)}
-    return Hint(source=source, kind=kind, **places, device=device)
+def hint(  # noqa: PLR0917 - a hint
+    source: str, kind: HintKind, cpus: str, nodes: str, device: str = "", path: str = ""
+) -> Hint:
+    near, at = CPUSet.parse(cpus), CPUSet.parse(nodes)
+    return Hint(source=source, kind=kind, cpus=near, nodes=at, device=device, path=path)
+
+
+def function(node: int) -> str:
+    """Return the path of the PCI function on *node* in sysfs."""
+    return f"/sys/devices/pci0000:0{node}/0000:0{node}:00.0"
 
 
 GPU = DeviceFile(path="/dev/dri/card0", kind="char", number="226:0")
@@ -79,9 +86,9 @@ def test_hints_come_from_mounts_devices_interfaces_and_each_assigned_device(
 ) -> None:
     found = candidates([mount("/data/db")], [GPU, NULL], ["eth0", "lo"], ASSIGNED, locator)
     assert found == (
-        hint("/data/db", HintKind.MOUNTS, "6-7", "3"),
-        hint("/dev/dri/card0", HintKind.DEVICES, "2-3", "1"),
-        hint("/sys/class/net/eth0", HintKind.DEVICES, "4-5", "2"),
+        hint("/data/db", HintKind.MOUNTS, "6-7", "3", path=function(3)),
+        hint("/dev/dri/card0", HintKind.DEVICES, "2-3", "1", path=function(1)),
+        hint("/sys/class/net/eth0", HintKind.DEVICES, "4-5", "2", path=function(2)),
         hint("podresourceapi:example.com/gpu", HintKind.POD_RESOURCES, "", "0", "GPU-a"),
         hint("podresourceapi:example.com/gpu", HintKind.POD_RESOURCES, "", "3", "GPU-c"),
     )
@@ -142,6 +149,8 @@ def test_a_device_is_known_wherever_it_is_unless_annotations_exclude_its_hint(
     assert device_folders(found, usual) == (at[3], at[1], at[2])
     none = preferences({KEY: "devices"}, "c")
     assert device_folders(found, none) == (at[1], at[2])
+    denied = preferences({f"deny.{KEY}": f"{{type: glob, paths: [/{at[3]}]}}"}, "c")
+    assert device_folders(found, denied) == (at[1], at[2])
 
 
 def test_a_claimed_device_of_no_known_place_gives_no_hint(locator: Locator) -> None:
@@ -209,13 +218,14 @@ def test_a_source_that_is_mounted_twice_counts_once(locator: Locator) -> None:
 
 
 MANY = (
-    hint("/data/db", HintKind.MOUNTS, "0", "0"),
-    hint("/dev/dri/card0", HintKind.DEVICES, "1", "0"),
+    hint("/data/db", HintKind.MOUNTS, "0", "0", path="/sys/devices/pci0000:40/ata1/block/sda"),
+    hint("/dev/dri/card0", HintKind.DEVICES, "1", "0", path="/sys/devices/pci0000:d7/drm/card0"),
     hint("podresourceapi:example.com/gpu", HintKind.POD_RESOURCES, "", "3", "GPU-c"),
     hint("podresourceapi:example.com/nic", HintKind.POD_RESOURCES, "", "2"),
     hint("claim:gpu.example.com", HintKind.CLAIMS, "", "1"),
 )
-DB, CARD, GPUS, NIC, CLAIMED = (each.source for each in MANY)
+DB, CARD, GPUS, NIC, CLAIMED = EVERY = [each.source for each in MANY]
+NOT_CARD = [DB, GPUS, NIC, CLAIMED]
 
 
 @pytest.mark.parametrize(
@@ -244,6 +254,24 @@ DB, CARD, GPUS, NIC, CLAIMED = (each.source for each in MANY)
                 "allow.topologyhints": "{type: prefix, paths: ['podresourceapi:example.com/gpu']}",
             },
             [GPUS],
+        ),
+        # nri-plugins matches the paths of devices in sysfs, and both paths of mounts
+        ({"deny.topologyhints": "{type: prefix, paths: [/sys/]}"}, [GPUS, NIC, CLAIMED]),
+        ({"deny.topologyhints": "{type: glob, paths: ['/sys/devices/pci*']}"}, EVERY),
+        ({"deny.topologyhints": "{type: glob, paths: ['/sys/devices/pci*/drm/card?']}"}, NOT_CARD),
+        (
+            {
+                "deny.topologyhints": "{type: prefix, paths: [/]}",
+                "allow.topologyhints": "{type: prefix, paths: ['/sys/devices/pci0000:d7/']}",
+            },
+            [CARD, GPUS, NIC, CLAIMED],
+        ),
+        (
+            {
+                "deny.topologyhints": "{type: prefix, paths: [/]}",
+                "allow.topologyhints": "{type: prefix, paths: [/data]}",
+            },
+            [DB, GPUS, NIC, CLAIMED],
         ),
         ({"deny.topologyhints": "{type: prefix, paths: ['']}"}, []),
         ({"allow.topologyhints": "{type: prefix, paths: [/data]}"}, [DB, CARD, GPUS, NIC, CLAIMED]),
