@@ -12,7 +12,8 @@ from hypothesis import strategies as st
 
 from nri_policy.cluster.objects.node import ClusterNode
 from nri_policy.native._counts import Counts
-from nri_policy.native._domains import Domains, Mask, Rows, Vector, arrange_by_labels
+from nri_policy.native._domains import Domains, Mask, Rows, Vector
+from nri_policy.native._node_order import arrange_by_labels
 from nri_policy.native._spreading import spread
 from tests.support import spreading_twin as twin
 

@@ -29,7 +29,8 @@ from nri_policy.cluster.requests.spread_preferences import Preference
 from nri_policy.foundation.copies import copy_with
 from nri_policy.foundation.wording import counted
 from nri_policy.native._counts import Counts
-from nri_policy.native._domains import Mask, Rows, Vector, arrange_by_labels
+from nri_policy.native._domains import Mask, Rows, Vector
+from nri_policy.native._node_order import arrange_by_labels
 from nri_policy.native._spreading import spread as fill
 
 _OUTSIDE = 255  # code of nodes outside `within`

@@ -29,7 +29,8 @@ from nri_policy.cluster.objects.settings import Topology
 from nri_policy.cluster.requests.request import PlacementPlan
 from nri_policy.foundation.copies import copy_with
 from nri_policy.native._counts import Counts
-from nri_policy.native._domains import Mask, Rows, Vector, arrange, index
+from nri_policy.native._domains import Mask, Rows, Vector
+from nri_policy.native._node_order import arrange, index_nodes
 
 _FULL = 1  # code of leaves without room for a leader; never shown
 
@@ -85,10 +86,10 @@ class Tree:
             every, tuple(topology.levels), topology.node_labels, self.left_out, self._by_name
         )
         del self._by_name[len(paths) :]
-        found = index(first, paths)
+        found = index_nodes(first, paths)
         if topology.by_host and (others or len(found[1]) < len(first)):
             paths, first, kept = self._keep_first(paths, first, others)
-            found = index(first, paths)
+            found = index_nodes(first, paths)
             self._by_name = array("i", [kept[leaf] for leaf in self._by_name if leaf in kept])
         self._node_at: dict[str, int]  # node -> its leaf, the first of its zones
         self._host_at: dict[str, int]  # hostname -> the same

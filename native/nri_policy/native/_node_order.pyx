@@ -1,0 +1,179 @@
+"""Nodes sorted into domains by their labels: the order of the leaves of a tree, and indexes of them.
+
+Reads node objects of Python; the tree itself is in `_domains`.
+"""
+
+from cpython.mem cimport PyMem_Calloc, PyMem_Free
+from cpython.object cimport PyObject
+from libc.stdint cimport int32_t
+
+from nri_policy.native._domains import Domains
+
+
+def arrange(list nodes not None, tuple levels not None, dict wanted not None, dict left_out not None,
+            int32_t[::1] in_order not None):
+    """Return the paths that *nodes* have by their labels, sorted, the first node of each by name, and all others.
+
+    Others come as a dict from the index of their path. A node that is not ready, cordoned, or lacks one of the *wanted*
+    labels or a level takes no part: its name and why go to *left_out*. Fills *in_order* with the indices of paths, in the
+    order of their first nodes among *nodes*.
+    """
+    cdef dict top = {}, at, labels
+    cdef list paths = [], firsts = []
+    cdef dict others = {}
+    cdef int last = len(levels) - 1, index
+    for node in nodes:
+        if not node.ready:
+            left_out[node.name] = "not ready"
+            continue
+        if node.unschedulable:
+            left_out[node.name] = "unschedulable"
+            continue
+        labels = node.labels
+        if wanted and any([labels.get(key) != value for key, value in wanted.items()]):
+            left_out[node.name] = "nodeLabels"
+            continue
+        at = top
+        for index in range(last + 1):
+            value = labels.get(levels[index])
+            if value is None:
+                left_out[node.name] = f"no label {levels[index]}"
+                break
+            below = at.get(value)
+            if index == last:
+                if below is None:
+                    at[value] = node
+                elif type(below) is list:
+                    below.append(node)
+                else:
+                    at[value] = [below, node]
+            elif below is None:
+                below = at[value] = {}
+                at = below
+            else:
+                at = below
+    _flatten(top, (), last, paths, firsts, others)
+    _find_in_order(nodes, firsts, in_order)
+    return paths, firsts, others
+
+
+cdef _flatten(dict at, tuple above, int left, list paths, list firsts, dict others):
+    """Add what is below a domain, in order."""
+    for value in sorted(at):
+        below = at[value]
+        if left:
+            _flatten(below, above + (value,), left - 1, paths, firsts, others)
+            continue
+        if type(below) is list:
+            below.sort(key=_name)
+            others[len(paths)] = below[1:]
+            below = below[0]
+        paths.append(above + (value,))
+        firsts.append(below)
+
+
+def _name(node):
+    return node.name
+
+
+cdef _find_in_order(list nodes, list firsts, int32_t[::1] in_order):
+    """Fill *in_order* with the indices of *firsts* in the order of *nodes*, by identity: a table with open addresses."""
+    cdef size_t size = 2, at
+    cdef int index, found = 0
+    while size < 2 * <size_t> len(firsts):
+        size *= 2
+    cdef PyObject **node_at = <PyObject **> PyMem_Calloc(size, sizeof(PyObject *))
+    cdef int *index_at = <int *> PyMem_Calloc(size, sizeof(int))
+    try:
+        if not (node_at and index_at):
+            raise MemoryError
+        for index in range(len(firsts)):
+            at = _slot(node_at, size, <PyObject *> firsts[index])
+            node_at[at], index_at[at] = <PyObject *> firsts[index], index
+        for node in nodes:
+            at = _slot(node_at, size, <PyObject *> node)
+            if node_at[at]:
+                in_order[found] = index_at[at]
+                found += 1
+    finally:
+        PyMem_Free(node_at)
+        PyMem_Free(index_at)
+
+
+cdef inline size_t _slot(PyObject **node_at, size_t size, PyObject *node) noexcept:
+    """Return where a node is in the table, or would be."""
+    cdef size_t at = (<size_t> node >> 4) & (size - 1)
+    while node_at[at] and node_at[at] != node:
+        at = (at + 1) & (size - 1)
+    return at
+
+
+def arrange_by_labels(list nodes not None, by_name not None, tuple keys not None, int32_t[::1] places not None):
+    """Return *nodes* by the values of labels, then by name, their indices in this order, and its domains.
+
+    *by_name* are the indices of nodes by name. An index may have no node. A missing label is the empty value. Fills
+    *places* with the place in the order of each index, -1 without a node.
+    """
+    cdef dict top = {}, at, labels
+    cdef list order = [], splits = [], found = []
+    cdef int last = len(keys) - 1, level, place = 0
+    places[:] = -1
+    for number in by_name:
+        node = nodes[<int> number]
+        if node is None:
+            continue
+        at, labels, value = top, node.labels, ""
+        for level in range(last + 1):
+            value = labels.get(keys[level], "")
+            if level < last:
+                below = at.get(value)
+                if below is None:
+                    below = at[value] = {}
+                at = below
+        below = at.get(value)
+        if below is None:
+            below = at[value] = []
+        (<list> below).append(number)
+    _line_up(top, 0, last, 0, order, splits)
+    for number in order:
+        found.append(nodes[<int> number])
+        places[<int> number] = place
+        place += 1
+    return found, order, Domains(None, len(keys) + 1, splits)
+
+
+cdef _line_up(dict at, int level, int last, int split, list order, list splits):
+    """Add what is below a domain, in order, and from which level on each leaf is in other domains than the one before."""
+    for value in sorted(at):
+        below = at[value]
+        if level < last:
+            _line_up(below, level + 1, last, split, order, splits)
+        else:
+            order += below
+            splits.append(split)
+            splits += [last + 1] * (len(below) - 1)
+        split = level
+
+
+def index_nodes(list nodes not None, list paths not None):
+    """Return the places of *nodes* by name and by the last value of their path, those with taints, and the amounts.
+
+    The last thing returned is whether each node's name is the last value of its path. Where two have the same last value,
+    the second dict is shorter than the first.
+    """
+    cdef dict by_name = {}, by_host
+    cdef set tainted = set()
+    cdef list amounts = []
+    cdef int leaf, last = len(paths[0]) - 1 if paths else 0, n = len(nodes)
+    cdef bint alike = True  # mostly, nodes have the names of their hosts
+    for leaf in range(n):
+        node = nodes[leaf]
+        name = node.name
+        place = leaf
+        by_name[name] = place
+        alike = alike and name == <str> (<tuple> paths[leaf])[last]
+        if node.taints:
+            tainted.add(place)
+        amounts.append(node.allocatable)
+    by_host = by_name.copy() if alike else {(<tuple> paths[leaf])[last]: leaf for leaf in range(n)}
+    return by_name, by_host, tainted, amounts, bool(alike)
