@@ -15,8 +15,6 @@ from nri_policy.audit.cgroup_paths import folder_of, folder_of_pod
 from nri_policy.simulation.containers import SimulatedContainer, SimulatedPod
 from nri_policy.simulation.embedded import EmbeddedRuntime
 
-_WIDTH = 256  # longer than any of these texts
-
 
 class CgroupFiles:
     """The files below *root*, from now on kept up to date for the containers of *runtime*."""
@@ -70,6 +68,7 @@ class CgroupFiles:
         for name, text in texts.items():
             file = os.open(folder / name, os.O_WRONLY | os.O_CREAT)
             try:
-                os.pwrite(file, f"{text:<{_WIDTH}}\n".encode(), 0)
+                before = os.fstat(file).st_size
+                os.pwrite(file, f"{text}\n".ljust(before).encode(), 0)
             finally:
                 os.close(file)
