@@ -1,5 +1,5 @@
 from array import array
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Protocol, TypeVar
 
 from nri_policy.native._domains import Domains
@@ -26,10 +26,10 @@ _L = TypeVar("_L", bound=_Labelled)
 
 def arrange_by_labels(
     nodes: Sequence[_L | None],
-    by_name: Iterable[int],
+    by_name: array[int],
     keys: tuple[str, ...],
     places: array[int],
-) -> tuple[list[_L], list[int], Domains]: ...
+) -> tuple[list[_L], array[int], Domains]: ...
 
 class _Usable(_Node, Protocol):
     @property

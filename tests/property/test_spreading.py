@@ -99,7 +99,7 @@ def test_nodes_are_in_the_order_of_their_values_and_names(
     made = [ClusterNode(f"n{at:02}", each, {}) for at, each in enumerate(labels)]
     nodes = data.draw(st.permutations(made))
     there = [(data.draw(st.booleans()) and node) or None for node in nodes]
-    by_name = sorted(range(len(nodes)), key=lambda at: nodes[at].name)
+    by_name = array("i", sorted(range(len(nodes)), key=lambda at: nodes[at].name))
     for keys in ((), ("k",), ("l", "k")):
         places = array("i", bytes(4 * len(nodes)))
         found, order, domains = arrange_by_labels(there, by_name, keys, places)

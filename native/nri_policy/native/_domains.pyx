@@ -5,6 +5,8 @@ are a range. Owns free amounts (spec cluster.md §4). A change only notes its le
 leaf by leaf.
 """
 
+from array import array
+
 cimport cython
 from cpython.dict cimport PyDict_Next
 from cpython.mem cimport PyMem_Calloc, PyMem_Free, PyMem_Realloc
@@ -21,17 +23,17 @@ cdef int64_t CUT = MOST_AMOUNT
 cdef int64_t UNLISTED = <int64_t> 1 << 61
 
 
-cdef list _splits(list paths):
+cdef int32_t[::1] _splits(list paths):
     """Return for each leaf the first level at which its path differs from the one before."""
     cdef tuple path, before = None
-    cdef list splits = []
-    cdef int level
-    for path in paths:
-        level = 0
-        if before is not None:
-            while level < len(path) and path[level] == before[level]:
-                level += 1
-        splits.append(level)
+    cdef int32_t[::1] splits = array("i", bytes(4 * len(paths)))
+    cdef int level, levels, leaf
+    for leaf in range(len(paths)):
+        path = paths[leaf]
+        level, levels = 0, len(path) if before is not None else 0
+        while level < levels and (path[level] is before[level] or path[level] == before[level]):
+            level += 1
+        splits[leaf] = level
         before = path
     return splits
 
@@ -40,7 +42,7 @@ cdef list _splits(list paths):
 cdef class Domains:
     """The shape of the tree."""
 
-    def __cinit__(self, list paths, int levels=0, list splits=None):
+    def __cinit__(self, list paths, int levels=0, const int32_t[::1] splits=None):
         """Take the paths of the leaves, tuples of equal length, sorted and each once.
 
         Or *splits*: for each leaf the first of the *levels* at which it is in another domain than the leaf before.
@@ -48,17 +50,15 @@ cdef class Domains:
         cdef int leaf, level, n, at
         if splits is None:
             levels, splits = len(paths[0]) if paths else 1, _splits(paths)
-        n = len(splits)
+        n = splits.shape[0]
         self.leaves, self.levels = n, levels
         self.offset = <int *> PyMem_Calloc(self.levels + 1, sizeof(int))
-        cdef int *split = <int *> PyMem_Calloc(n + 1, sizeof(int))
         cdef int *now = <int *> PyMem_Calloc(self.levels, sizeof(int))
         try:
-            if not (self.offset and split and now):
+            if not (self.offset and now):
                 raise MemoryError
             for leaf in range(n):
-                split[leaf] = splits[leaf]
-                for at in range(split[leaf], self.levels):
+                for at in range(splits[leaf], self.levels):
                     now[at] += 1
             for level in range(self.levels):
                 self.offset[level + 1] = self.offset[level] + now[level]
@@ -71,7 +71,7 @@ cdef class Domains:
             for level in range(self.levels):
                 now[level] = self.offset[level] - 1
             for leaf in range(n):
-                for level in range(split[leaf], self.levels):
+                for level in range(splits[leaf], self.levels):
                     now[level] += 1
                     at = now[level]
                     self.parent[at] = now[level - 1] if level else -1
@@ -79,7 +79,6 @@ cdef class Domains:
                     if level:
                         self.high[now[level - 1]] = at + 1
         finally:
-            PyMem_Free(split)
             PyMem_Free(now)
 
     def __dealloc__(self):
@@ -267,20 +266,22 @@ cdef class Rows:
         memcpy(made.nodes, self.nodes, n * sizeof(int))
         return made
 
-    def arranged(self, Domains domains not None, list order not None):
+    def arranged(self, Domains domains not None, const int32_t[::1] order not None):
         """Return rows of other *domains*, each leaf of which is the one of these that *order* names."""
         cdef Rows made = Rows(domains, self.unlisted)
-        cdef int number, leaf, other
-        if len(order) != domains.leaves:
-            raise ValueError(f"{len(order)} leaves in order for {domains.leaves}")
+        cdef int number, leaf, n = domains.leaves
+        cdef int64_t *free
+        cdef int64_t *own
+        if order.shape[0] != n:
+            raise ValueError(f"{order.shape[0]} leaves in order for {n}")
+        for leaf in range(n):
+            self._check(order[leaf])
+            made.nodes[leaf] = self.nodes[order[leaf]]
         for name in self.names:
-            made.resource(name)
-        for leaf in range(domains.leaves):
-            other = order[leaf]
-            self._check(other)
-            made.nodes[leaf] = self.nodes[other]
-            for number in range(len(self.names)):
-                made.free[number][leaf] = self.free[number][other]
+            number = made.resource(name)
+            free, own = made.free[number], self.free[number]
+            for leaf in range(n):
+                free[leaf] = own[order[leaf]]
         return made
 
     def fork(self):

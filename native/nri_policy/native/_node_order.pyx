@@ -3,6 +3,8 @@
 Reads node objects of Python; the tree itself is in `_domains`.
 """
 
+from array import array
+
 from cpython.mem cimport PyMem_Calloc, PyMem_Free
 from cpython.object cimport PyObject
 from libc.stdint cimport int32_t
@@ -76,82 +78,108 @@ def _name(node):
     return node.name
 
 
+cdef struct Slot:
+    PyObject *node  # NULL: the slot is free
+    int index
+
+
 cdef _find_in_order(list nodes, list firsts, int32_t[::1] in_order):
     """Fill *in_order* with the indices of *firsts* in the order of *nodes*, by identity: a table with open addresses."""
-    cdef size_t size = 2, at
+    cdef size_t size = 2
     cdef int index, found = 0
+    cdef Slot *slot
     while size < 2 * <size_t> len(firsts):
         size *= 2
-    cdef PyObject **node_at = <PyObject **> PyMem_Calloc(size, sizeof(PyObject *))
-    cdef int *index_at = <int *> PyMem_Calloc(size, sizeof(int))
-    try:
-        if not (node_at and index_at):
-            raise MemoryError
-        for index in range(len(firsts)):
-            at = _slot(node_at, size, <PyObject *> firsts[index])
-            node_at[at], index_at[at] = <PyObject *> firsts[index], index
-        for node in nodes:
-            at = _slot(node_at, size, <PyObject *> node)
-            if node_at[at]:
-                in_order[found] = index_at[at]
-                found += 1
-    finally:
-        PyMem_Free(node_at)
-        PyMem_Free(index_at)
+    cdef Slot *slots = <Slot *> PyMem_Calloc(size, sizeof(Slot))
+    if not slots:
+        raise MemoryError
+    for index in range(len(firsts)):
+        slot = _slot(slots, size, <PyObject *> firsts[index])
+        slot.node, slot.index = <PyObject *> firsts[index], index
+    for node in nodes:
+        slot = _slot(slots, size, <PyObject *> node)
+        if slot.node:
+            in_order[found] = slot.index
+            found += 1
+    PyMem_Free(slots)
 
 
-cdef inline size_t _slot(PyObject **node_at, size_t size, PyObject *node) noexcept:
+cdef inline Slot *_slot(Slot *slots, size_t size, PyObject *node) noexcept:
     """Return where a node is in the table, or would be."""
     cdef size_t at = (<size_t> node >> 4) & (size - 1)
-    while node_at[at] and node_at[at] != node:
+    while slots[at].node and slots[at].node != node:
         at = (at + 1) & (size - 1)
-    return at
+    return &slots[at]
 
 
-def arrange_by_labels(list nodes not None, by_name not None, tuple keys not None, int32_t[::1] places not None):
+def arrange_by_labels(list nodes not None, const int32_t[::1] by_name not None, tuple keys not None,
+                      int32_t[::1] places not None):
     """Return *nodes* by the values of labels, then by name, their indices in this order, and its domains.
 
     *by_name* are the indices of nodes by name. An index may have no node. A missing label is the empty value. Fills
     *places* with the place in the order of each index, -1 without a node.
     """
     cdef dict top = {}, at, labels
-    cdef list order = [], splits = [], found = []
-    cdef int last = len(keys) - 1, level, place = 0
-    places[:] = -1
-    for number in by_name:
-        node = nodes[<int> number]
-        if node is None:
-            continue
-        at, labels, value = top, node.labels, ""
-        for level in range(last + 1):
-            value = labels.get(keys[level], "")
-            if level < last:
-                below = at.get(value)
-                if below is None:
-                    below = at[value] = {}
-                at = below
-        below = at.get(value)
-        if below is None:
-            below = at[value] = []
-        (<list> below).append(number)
-    _line_up(top, 0, last, 0, order, splits)
+    cdef list branches = [], firsts = [], found = []
+    cdef int last = len(keys) - 1, level, number, branch, place, taken = 0, kinds = 0
+    cdef int *next_place = <int *> PyMem_Calloc(by_name.shape[0] + 1, sizeof(int))  # branch -> where its next node goes
+    cdef int32_t[::1] order, splits
+    try:
+        if not next_place:
+            raise MemoryError
+        places[:] = -1
+        for number in by_name:
+            node = nodes[number]
+            if node is None:
+                continue
+            at, labels, value = top, node.labels, ""
+            for level in range(last + 1):
+                value = labels.get(keys[level], "")
+                if level < last:
+                    below = at.get(value)
+                    if below is None:
+                        below = at[value] = {}
+                    at = below
+            below = at.get(value)
+            if below is None:
+                below = at[value] = kinds
+                kinds += 1
+            branch = below
+            places[number] = branch
+            next_place[branch] += 1
+            taken += 1
+        made = array("i", bytes(4 * taken))
+        order, splits, place = made, array("i", bytes(4 * taken)), 0
+        _line_up(top, 0, last, 0, branches, firsts)
+        splits[:] = last + 1
+        for below, first in zip(branches, firsts):
+            branch = below
+            splits[place] = first
+            taken = next_place[branch]
+            next_place[branch] = place
+            place += taken
+        for number in by_name:
+            branch = places[number]
+            if branch >= 0:
+                place = next_place[branch]
+                next_place[branch] += 1
+                places[number], order[place] = place, number
+    finally:
+        PyMem_Free(next_place)
     for number in order:
-        found.append(nodes[<int> number])
-        places[<int> number] = place
-        place += 1
-    return found, order, Domains(None, len(keys) + 1, splits)
+        found.append(nodes[number])
+    return found, made, Domains(None, len(keys) + 1, splits)
 
 
-cdef _line_up(dict at, int level, int last, int split, list order, list splits):
-    """Add what is below a domain, in order, and from which level on each leaf is in other domains than the one before."""
+cdef _line_up(dict at, int level, int last, int split, list branches, list firsts):
+    """Add what is below a domain, in order, and from which level on each is in other domains than the one before."""
     for value in sorted(at):
         below = at[value]
         if level < last:
-            _line_up(below, level + 1, last, split, order, splits)
+            _line_up(below, level + 1, last, split, branches, firsts)
         else:
-            order += below
-            splits.append(split)
-            splits += [last + 1] * (len(below) - 1)
+            branches.append(below)
+            firsts.append(split)
         split = level
 
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from array import array
 from collections import Counter
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from functools import partial
 from types import MappingProxyType
 from typing import Self, cast
@@ -76,7 +76,7 @@ class SpreadTree:
     def _count_nodes(self, nodes: Mapping[str, ClusterNode]) -> None:
         """Count what nodes have, and what their pods use."""
         names = sorted(nodes)
-        order = self._arrange([nodes[name] for name in names], range(len(names)))
+        order = self._arrange([nodes[name] for name in names], array("i", range(len(names))))
         self._numbers = self._hosts = {name: number for number, name in enumerate(names)}
         hosts = [node.labels.get(HOSTNAME, node.name) for node in self._nodes]
         if hosts != [node.name for node in self._nodes]:
@@ -87,7 +87,7 @@ class SpreadTree:
         for name, amounts in self._used.items():
             self.use(name, amounts, 1)
 
-    def _arrange(self, nodes: Sequence[ClusterNode | None], by_name: Iterable[int]) -> list[int]:
+    def _arrange(self, nodes: list[ClusterNode | None], by_name: array[int]) -> array[int]:
         """Make leaves of *nodes* by number; return the numbers in order. Some may have no node."""
         self._leaves = array("i", bytes(4 * len(nodes)))
         self._nodes, order, self.domains = arrange_by_labels(
@@ -97,7 +97,7 @@ class SpreadTree:
 
     def _copy_tree(self, tree: Tree) -> None:
         """Take over a tree of the same labels in which all nodes take part."""
-        self._nodes = cast("list[ClusterNode]", tree.nodes_by_leaf())  # it has all
+        self._nodes = cast("list[ClusterNode]", [*tree.nodes_by_leaf()])  # it has all
         self._tainted = tree.tainted_leaves()
         self._numbers = self._hosts = tree.shape.hosts
         self._leaves = array("i", range(len(self._nodes)))
@@ -110,6 +110,7 @@ class SpreadTree:
         out: list[int] = []
         if len(tree.leaves_of_nodes()) < len(found):
             out = [number for number, node in enumerate(found) if node is None]
+            found = [*found]
         for number in out:
             found[number] = nodes.get(paths[number][-1])
         order = self._arrange(found, tree.leaves_by_name())

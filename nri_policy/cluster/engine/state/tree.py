@@ -182,8 +182,8 @@ class Tree:
         )
 
     def nodes_by_leaf(self) -> list[ClusterNode | None]:
-        """Return the node that each leaf is, where leaves are hosts or zones."""
-        return [*self._nodes]
+        """Return the tree's own list of the node that each leaf is, of hosts or zones."""
+        return self._nodes
 
     def tainted_leaves(self) -> set[int]:
         """Return the leaves whose nodes have taints, where leaves are hosts or zones."""
