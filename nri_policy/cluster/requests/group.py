@@ -145,6 +145,7 @@ class PlacementGroup(Namespaced, frozen=True):
     together: Together | None = None  # else by its templates: `together_of`
     made: bool = False  # by the service, from gated pods; else by a user
     singly: bool = False  # in documents: the service places each of the pods on its own
+    kind: str = ""  # in documents: of the object that makes the pods
 
 
 class _PodSet(Struct, forbid_unknown_fields=True):
@@ -231,6 +232,11 @@ def one_alone(group: PlacementGroup, number: int) -> PlacementGroup:
     (only,) = group.pod_sets
     name = f"{group.name} pod {number + 1} of {only.count}"
     return replace(group, name=name, pod_sets=(replace(only, count=1),), singly=False)
+
+
+def name_by_kind(group: PlacementGroup) -> PlacementGroup:
+    """Return a group in documents with its kind in its name: another kind has the plain one."""
+    return replace(group, name=f"{group.kind.lower()}-{group.name}")
 
 
 def named_group(pod: Pod) -> str | None:

@@ -35,6 +35,7 @@ from nri_policy.cluster.requests.group import (
     PlacementGroup,
     State,
     hosts_of,
+    name_by_kind,
     places_by_pod_set,
 )
 from nri_policy.cluster.requests.request import units_of
@@ -91,6 +92,7 @@ class Simulation:
         self._changed: dict[Key, PlacementGroup | None] = {}  # as before the step; None: new
         self._preempted: dict[Key, Key] = {}  # in the step, by the group that needs the room
         self._ended: dict[Key, State] = {}  # in the step, and what they were
+        self._over: set[Key] = set()  # groups that have ended, at some time
         topology = engine.state.settings.topologies[0]
         self._recorder = Recorder(engine.state.nodes.values(), topology.levels)
         for key, group in self._groups.items():
@@ -107,14 +109,7 @@ class Simulation:
         if step.at is not None:
             self._advance(max(self._now, parse_duration(step.at)))
         runs = None if step.runs is None else parse_duration(step.runs)
-        text = describe_left_out_kinds(step.apply or ())
-        notes = [f"left out, as they are not placed: {text}"] if text else []
-        add_priority_classes(step.apply or (), self._classes)
-        for group in read_groups(step.apply or (), self._classes):
-            notes += notes_of(self._engine.state, group)
-            if group.singly:
-                notes.append(f"{group.full_name}: a simulation places its pods together")
-            self.submit(group, runs, step.kind or _GROUP)
+        notes = self._apply(step, runs)
         for name in step.delete or ():
             self._drop(self._key(name))
         for name, counts in (step.scale or {}).items():
@@ -147,6 +142,25 @@ class Simulation:
         self._preempted.clear()
         self._ended.clear()
         return Played(step=step, groups=states, problems=problems, at=self._now, notes=notes)
+
+    def _apply(self, step: SimulationStep, runs: float | None) -> list[str]:
+        """Take the groups that a step applies; return what people should know of them."""
+        text = describe_left_out_kinds(step.apply or ())
+        notes = [f"left out, as they are not placed: {text}"] if text else []
+        add_priority_classes(step.apply or (), self._classes)
+        for found in read_groups(step.apply or (), self._classes):
+            group, other = found, self._groups.get(found.key)
+            if other is not None and other.kind not in ("", group.kind):
+                group = name_by_kind(group)
+                notes.append(
+                    f"the {group.kind} {found.full_name} is called {group.full_name} here:"
+                    f" its name is that of a {other.kind}, too"
+                )
+            notes += notes_of(self._engine.state, group)
+            if group.singly:
+                notes.append(f"{group.full_name}: a simulation places its pods together")
+            self.submit(group, runs, step.kind or _GROUP)
+        return notes
 
     def submit(self, group: PlacementGroup, seconds: float | None, kind: str) -> None:
         """Take a group that comes now, and ends so many *seconds* after it was placed."""
@@ -249,6 +263,7 @@ class Simulation:
         self._waiting.queue.remove(key)
         if group is not None:
             self._ended[key] = group.status.state
+            self._over.add(key)
         if group is not None and group.status.assignments:
             self._recorder.use(amounts_of(group, self._kinds(group), -1))
             self._engine.state.remove_group(*key)
@@ -265,15 +280,28 @@ class Simulation:
         for name, count in counts.items():
             if name not in names:
                 raise DocumentError(path, f"no pod set {quoted(name)}{did_you_mean(name, names)}")
-            check_count(count, 1, join(path, name))
+            check_count(count, 0, join(path, name))
         pod_sets = tuple(
             replace(each, count=counts.get(each.name, each.count)) for each in group.pod_sets
         )
         scaled = replace(group, pod_sets=pod_sets)
         units_of(scaled)  # refuses pods that fill no whole slices
+        waits, had_pods = key in self._waiting.queue, any(each.count for each in group.pod_sets)
+        if not (waits or group.status.assignments) and had_pods:
+            raise DocumentError(
+                path, f"the group has ended ({group.status.message}); apply it again"
+            )
         self._groups[key] = scaled
+        if not any(each.count for each in pod_sets):
+            self._set(key, GroupStatus(state="Placed", message="it has no pods"))
+            self._waiting.queue.remove(key)
+            return
         if not group.status.assignments:
-            self._waiting.queue.note_edit(key)
+            if waits:
+                self._waiting.queue.note_edit(key)
+            else:
+                self._set(key, GroupStatus())
+                self._queue_up(key)
             return
         fewer = [_first(each, counts.get(each.pod_set)) for each in group.status.assignments]
         self._set(key, replace(group.status, assignments=fewer, message=""))
@@ -296,8 +324,13 @@ class Simulation:
         return bool(self._groups[key].status.unhealthy_nodes or self._missing_pods(key))
 
     def _key(self, name: str) -> Key:
-        group = find_group(self._groups, name)
-        return group.key
+        try:
+            return find_group(self._groups, name).key
+        except DocumentError:
+            namespace, _, own = name.rpartition("/")
+            if (namespace or "default", own) in self._over:
+                raise DocumentError("", f"the group {quoted(name)} has ended") from None
+            raise
 
     def _set_ready(self, name: str, *, ready: bool) -> None:
         node = self._engine.state.nodes.get(name)

@@ -20,7 +20,7 @@ the pod alone. A group's priority is the highest of its pods'; a PlacementGroup 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 
 from msgspec import Struct
 from msgspec.structs import replace
@@ -36,6 +36,7 @@ from nri_policy.cluster.requests.group import (
     MAIN,
     PlacementGroup,
     PodSet,
+    name_by_kind,
     one_alone,
     read_group,
 )
@@ -118,6 +119,8 @@ def read_groups(
     groups: dict[Key, PlacementGroup] = {}
     made_of: dict[Key, list[tuple[Object, str]]] = {}  # pods, or what makes them
     found = [each for each in each_object(documents) if not is_left_out(each[0])]
+    makers = {_identity(value) for value, _ in each_object(documents)}
+    found = [each for each in found if not _is_made_by(each[0], makers)]
     of_pods = GroupsOfPods(groups, found)
     runtimes: Runtimes = {}
     for value, place in found:
@@ -159,7 +162,7 @@ def _add_groups(
                 keys.append(named)
         if found.pod_sets and not own:
             continue
-        group = replace(found, pod_sets=(*own,))
+        group = replace(found, pod_sets=(*own,), kind=value["kind"])
         try:
             units_of(one_alone(group, 0) if group.singly else group)
         except DocumentError as error:
@@ -167,6 +170,8 @@ def _add_groups(
                 raise error.below(path) from None
             hint = f"; {_SINGLY}" if group.singly else ""
             raise DocumentError(join(path, "spec"), error.text + hint) from None
+        if group.key in groups and groups[group.key].kind != group.kind:
+            group = name_by_kind(group)
         key = group.key
         if key in groups:
             raise DocumentError(
@@ -218,8 +223,34 @@ def describe_left_out_kinds(documents: Iterable[object]) -> str:
 
     Raises DocumentError.
     """
-    kinds = Counter(value["kind"] for value, _ in each_object(documents) if is_left_out(value))
+    values = [value for value, _ in each_object(documents)]
+    makers = {_identity(value) for value in values}
+    kinds = Counter(each["kind"] for each in values if is_left_out(each))
+    made = (each for each in values if not is_left_out(each) and _is_made_by(each, makers))
+    kinds.update(f"{each['kind']} that others here make" for each in made)
     return ", ".join(f"{number} {kind}" for kind, number in kinds.items())
+
+
+def _identity(value: Object) -> tuple[object, ...]:
+    """Return kind, namespace and name of an object, whatever is in their place."""
+    metadata = value.get("metadata")
+    given = metadata if isinstance(metadata, dict) else {}
+    return repr(value.get("kind")), repr(given.get("namespace") or ""), repr(given.get("name"))
+
+
+def _is_made_by(value: Object, makers: Collection[tuple[object, ...]]) -> bool:
+    """Whether one of *makers*, other objects in the documents, stands for an object.
+
+    `kubectl get all` prints a Deployment, its ReplicaSet and the pods of that.
+    """
+    metadata = value.get("metadata")
+    given = metadata if isinstance(metadata, dict) else {}
+    owners = given.get("ownerReferences")
+    for each in owners if isinstance(owners, list) else ():
+        if isinstance(each, dict) and each.get("controller") is True:
+            owner = {"kind": each.get("kind"), "metadata": {**given, "name": each.get("name")}}
+            return each.get("kind") in (*KINDS, "DaemonSet") and _identity(owner) in makers
+    return False
 
 
 def make_pod_document(value: Object, path: str) -> Object:

@@ -185,7 +185,7 @@ def test_a_group_that_waits_is_scaled_to_what_fits(tmp_path: Path) -> None:
     ("scaled", "error"),
     [
         ({"g": 3}, "3 pods are no whole number of slices of 2"),
-        ({"g": 0}, "scale.g.main: 0 is not from 1"),
+        ({"g": -1}, "scale.g.main: -1 is not from 0"),
         ({"h": 2}, "there is no group 'h'"),
         ({"g": {"mian": 2}}, "scale.g: no pod set 'mian'; did you mean 'main'?"),
         ({"both": 2}, "scale.both: names none of the pod sets a, b"),
@@ -519,3 +519,46 @@ def test_jobs_tolerate_taints_that_are_named_like_what_they_ask_for(
     text = run("simulate", "--synthetic-jobs", jobs, "--cluster", where, *levels, "-o", "json")[1]
     [kind] = json.loads(text)["figures"]["kinds"]
     assert kind["placed"] == (kind["jobs"] if placed else 0)
+
+
+def test_a_group_that_is_scaled_to_nothing_has_no_places_and_may_come_back(tmp_path: Path) -> None:
+    code, played = play(
+        tmp_path,
+        {"apply": [job("j", 4), job("large", 14)]},
+        {"scale": {"j": 0}},
+        {"expect": {"j": {"state": "Placed", "domains": {}, "message": "it has no pods"}}},
+        {"scale": {"j": 2}},
+        {"expect": {"j": {"state": "Placed", "domains": {"rack-2": 2}}}},
+    )
+    assert (code, played[1]["groups"][1]["state"]) == (0, "Placed")
+
+
+@pytest.mark.parametrize(
+    ("steps", "error"),
+    [
+        ([{"fail": ["host-1-1"]}, {"scale": {"j": 17}}], "scale.j: the group has ended (topology"),
+        ([{"advance": "20s"}, {"scale": {"j": 3}}], "step 3: the group 'j' has ended"),
+        ([{"delete": ["j"]}, {"expect": {"j": {}}}], "step 3: the group 'j' has ended"),
+    ],
+)
+def test_a_step_on_a_group_that_has_ended_is_refused(
+    tmp_path: Path, steps: list[Any], error: str
+) -> None:
+    first = {"apply": [job("j", 16)], "for": "10s"}
+    (tmp_path / "s.json").write_text(json.dumps([first, *steps]))
+    code, text = run("simulate", str(tmp_path / "s.json"), "--synthetic", SPEC)
+    assert code == 2
+    assert error in text
+
+
+def test_objects_of_two_kinds_with_one_name_are_two_groups_in_a_simulation(tmp_path: Path) -> None:
+    code, played = play(
+        tmp_path,
+        {"apply": [job("w", 4)]},
+        {"apply": [job("w", 8, kind="Deployment")]},
+        {"delete": ["w"]},
+    )
+    names = [sorted(each["name"] for each in step["groups"]) for step in played]
+    assert names[1] == ["default/deployment-w", "default/w"]
+    assert "the Deployment default/w is called default/deployment-w here" in played[1]["notes"][0]
+    assert (code, "Ended" in {each["state"] for each in played[2]["groups"]}) == (0, True)

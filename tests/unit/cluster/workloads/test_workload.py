@@ -8,7 +8,7 @@ import pytest
 
 from nri_policy.cluster.objects.document import DocumentError
 from nri_policy.cluster.requests.group import PlacementGroup
-from nri_policy.cluster.workloads.workload import read_groups
+from nri_policy.cluster.workloads.workload import describe_left_out_kinds, read_groups
 from tests.unit.cluster.written import pod_spec
 
 REQUIRED = "kueue.x-k8s.io/podset-required-topology"
@@ -257,3 +257,24 @@ def test_pods_of_a_deployment_are_alone_unless_the_extender_spreads_them(
 ) -> None:
     [group] = read_groups([document])
     assert group.singly is singly
+
+
+def test_objects_of_two_kinds_may_share_a_name() -> None:
+    both = [made("Job", "w", 1), made("Deployment", "w", 2)]
+    assert shape(read_groups(both)) == {"w": {"main": 1}, "deployment-w": {"main": 2}}
+    with pytest.raises(DocumentError, match=r"\[2\].metadata.name: 'w' names two groups"):
+        read_groups([*both, made("Job", "w", 1)])
+
+
+def test_what_other_objects_make_is_left_out() -> None:
+    """As `kubectl get all -o json` prints them."""
+    of_deployment = {"kind": "Deployment", "name": "w", "controller": True}
+    replica_set, job = made("ReplicaSet", "w-1", 2), made("Job", "j", 2)
+    replica_set["metadata"]["ownerReferences"] = [of_deployment]
+    owned = pod("w-1-x")
+    owned["metadata"]["ownerReferences"] = [{**of_deployment, "kind": "ReplicaSet", "name": "w-1"}]
+    everything = [owned, replica_set, made("Deployment", "w", 2), pod("j-0", owner="j"), job]
+    assert shape(read_groups(everything)) == {"w": {"main": 2}, "j": {"main": 2}}
+    text = "2 Pod that others here make, 1 ReplicaSet that others here make"
+    assert describe_left_out_kinds(everything) == text
+    assert shape(read_groups([owned, replica_set])) == {"w-1": {"main": 2}}
