@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import os
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterator
 from functools import partial, wraps
 from pathlib import Path
 from typing import Any
@@ -20,6 +20,7 @@ from nri_policy.cli.failure import Exit, Failure
 from nri_policy.cli.options import name_of
 from nri_policy.cluster.cluster_files import ClusterFiles
 from nri_policy.cluster.engine.engine import Engine
+from nri_policy.cluster.engine.search.unfit_message import nearest_label
 from nri_policy.cluster.objects.document import DocumentError
 from nri_policy.cluster.objects.node import HOSTNAME
 from nri_policy.cluster.objects.settings import ClusterSettings, read_levels, read_settings
@@ -29,7 +30,7 @@ from nri_policy.cluster.simulation import synthetic
 from nri_policy.cluster.snapshot import ClusterSnapshot, read_snapshot
 from nri_policy.cluster.zones.numa_node import find_unknown_policy
 from nri_policy.foundation.garbage import collection_paused
-from nri_policy.foundation.wording import counted, did_you_mean, one_line, quoted, some
+from nri_policy.foundation.wording import counted, one_line, quoted, some
 from nri_policy.kube.client import Client
 from nri_policy.kube.connection import access, describe
 from nri_policy.kube.errors import APIError, KubeconfigError
@@ -106,7 +107,22 @@ class ClusterSource(Struct, frozen=True):
                 settings = read_cluster_settings(self.settings)
             else:
                 settings = read_settings(given.settings)
-            return snapshot, self._with_levels(settings)
+            settings = self._with_levels(settings)
+            self._note_unknown_labels(settings, snapshot)
+            return snapshot, settings
+
+    def _note_unknown_labels(self, settings: ClusterSettings, snapshot: ClusterSnapshot) -> None:
+        """Note on stderr levels of topologies that are labels of no node, with a label like each.
+
+        Of --levels also those that are like none.
+        """
+        labels = {HOSTNAME, *(each for node in snapshot.nodes for each in node.labels)}
+        for label in dict.fromkeys(level for each in settings.topologies for level in each.levels):
+            hint = nearest_label(label, labels)
+            asked = snapshot.nodes and label in (self.levels or ())
+            if label not in labels and (hint or asked):
+                hint = one_line(hint or f"; there are: {some(labels)}")
+                click.echo(f"note: no node has the label {quoted(label)}{hint}", err=True)
 
     def _lacks_settings(self, given: ClusterFiles) -> bool:
         """Whether a live cluster is asked that has no settings, and none are given."""
@@ -115,7 +131,7 @@ class ClusterSource(Struct, frozen=True):
 
     def _check(self, given: ClusterFiles, snapshot: ClusterSnapshot) -> None:
         """Note on stderr what does not count; raises Failure for files without a node."""
-        notes = [*_unknown_labels(self.levels or (), snapshot)]
+        notes: list[str] = []
         if self.files:
             if not snapshot.nodes:
                 names = ", ".join(map(name_of, self.files))
@@ -176,15 +192,6 @@ def _not_counted(given: ClusterFiles, snapshot: ClusterSnapshot) -> Iterator[str
     if given.ignored:
         kinds = ", ".join(f"{number} {kind}" for kind, number in given.ignored.items())
         yield one_line(f"note: not read: {kinds}")
-
-
-def _unknown_labels(levels: Iterable[str], snapshot: ClusterSnapshot) -> Iterator[str]:
-    """Yield which of the *levels* are labels of no node, and which labels are near."""
-    for label in levels:
-        if label != HOSTNAME and not any(label in node.labels for node in snapshot.nodes):
-            labels = {HOSTNAME, *(each for node in snapshot.nodes for each in node.labels)}
-            hint = did_you_mean(label, labels) or f"; there are: {some(labels)}"
-            yield f"note: no node has the label {quoted(label)}{one_line(hint)}"
 
 
 def usual_kubeconfig() -> Path | None:

@@ -11,7 +11,11 @@ from types import MappingProxyType
 from msgspec.structs import replace
 
 from nri_policy.cluster.engine.engine import Engine
-from nri_policy.cluster.engine.search.unfit_message import describe_left_out, group_by_reason
+from nri_policy.cluster.engine.search.unfit_message import (
+    describe_left_out,
+    group_by_reason,
+    nearest_label,
+)
 from nri_policy.cluster.engine.state.cluster_state import ClusterState
 from nri_policy.cluster.objects.device_claims import DeviceClaims
 from nri_policy.cluster.objects.node import ClusterNode
@@ -171,8 +175,14 @@ def _left_out(state: ClusterState, group: PlacementGroup, *, live: bool) -> list
         offer = f"; --levels {','.join(others)} tries without it"
         if live:
             offer = f"; the levels [{', '.join(others)}] in the settings would do without it"
+    hints: dict[str, str] = {}
+    if live:  # a command says so of the cluster that it reads
+        labels = {label for node in state.nodes.values() for label in node.labels}
+        hints = {why: nearest_label(each, labels) for each, why in lacking.items()}
     return [
-        describe_left_out(reason, nodes) + (offer if reason in lacking.values() else "")
+        describe_left_out(reason, nodes)
+        + hints.get(reason, "")
+        + (offer if reason in lacking.values() else "")
         for reason, nodes in reasons.items()
     ]
 

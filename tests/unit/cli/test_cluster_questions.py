@@ -662,3 +662,14 @@ def test_pods_of_a_deployment_are_placed_one_by_one(tmp_path: Path) -> None:
         assert "each of its 40 pods is placed alone; 32 fit, and this is the next one" in words
     code, text = run("explain", "-f", asked, "--synthetic", "zone:3 rack:2 host:4 cpu:8")
     assert (code, "40 pods is placed alone; all of them fit" in " ".join(text.split())) == (0, True)
+
+
+def test_a_level_of_the_settings_that_looks_misspelt_is_noted(tmp_path: Path) -> None:
+    spec = {"topologies": [{"levels": ["example.com/rak", HOST]}]}
+    document = {"apiVersion": "config.nri/v1alpha1", "kind": "ClusterPlacement", "spec": spec}
+    given = ["--synthetic", SPEC, "--settings", write(tmp_path / "s.yaml", document)]
+    note = "note: no node has the label 'example.com/rak'; did you mean 'example.com/rack'?\n"
+    assert note in run("tree", *given)[1]
+    spec["topologies"] = [{"levels": ["block", HOST]}]
+    write(tmp_path / "s.yaml", document)
+    assert "note" not in run("tree", *given)[1]

@@ -118,7 +118,9 @@ def describe_unknown_level(
     known = ", ".join(f"{each} ({labels[each]} nodes)" for each in topology.levels)
     if topology.below_host:
         known += "".join(f", {each}" for each in topology.every_level[len(topology.levels) :])
-    hint = did_you_mean(level, topology.every_level)
+    # A level that no node has is itself a mistake: who followed a hint to it would be sent back.
+    alike = [each for each in topology.every_level if labels[each] or each.startswith(ZONE_LEVEL)]
+    hint = did_you_mean(level, alike) or ("" if labels[level] else did_you_mean(level, labels))
     if level.startswith(ZONE_LEVEL):
         known += f"; {_zones_of(level.removeprefix(ZONE_LEVEL), view)}"
     else:
@@ -127,8 +129,16 @@ def describe_unknown_level(
         chosen = f"the annotation placement.nri/topology: {others[0]} chooses it"
         known += f'; topology "{others[0]}" has it: {chosen}'
     elif labels[level]:
+        wrong = (each for each in topology.levels if level in nearest_label(each, labels))
+        if (other := next(wrong, None)) is not None:
+            known += f"; no node has {other}, perhaps a misspelt {level} in the settings"
         known += _offer(level, topology, nodes)
     return f'no requested topology level: {level}{hint}; topology "{topology.name}" has {known}'
+
+
+def nearest_label(level: str, labels: Collection[str]) -> str:
+    """Return `; did you mean 'x'?` for a *level* that is no label of any node, or nothing."""
+    return "" if level in labels else did_you_mean(level, labels)
 
 
 def _zones_of(kind: str, view: ClusterView) -> str:

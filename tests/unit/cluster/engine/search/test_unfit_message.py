@@ -57,3 +57,12 @@ def test_a_topology_that_is_not_there_is_no_answer_of_spreading() -> None:
     assert str(error.value) == (
         "spec.podSets[0].request.topology: there is no topology 'racks'; there are: default"
     )
+
+
+def test_a_misspelt_level_of_the_settings_is_not_offered_to_who_asks_for_the_right_one() -> None:
+    misspelt = settings("rak", HOSTNAME)
+    message = refused(pod_set(1, {"required": RACK}), using=misspelt)
+    assert "did you mean" not in message
+    assert "no node has example.com/rak, perhaps a misspelt example.com/rack" in message
+    message = refused(pod_set(1, {"required": "example.com/rak"}), using=settings(HOSTNAME))
+    assert "example.com/rak; did you mean 'example.com/rack'?" in message
