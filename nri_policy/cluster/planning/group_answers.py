@@ -27,7 +27,13 @@ from nri_policy.cluster.planning.preview import TriedGroup, record_placed, tree_
 from nri_policy.cluster.planning.queue_position import without_reserved
 from nri_policy.cluster.requests.annotations import GROUP_SIZE
 from nri_policy.cluster.requests.group import GROUP_LABEL, GroupStatus, PlacementGroup, PodSet
-from nri_policy.cluster.requests.request import named_levels, resolve_requests, spread_labels
+from nri_policy.cluster.requests.request import (
+    exclusive_of,
+    named_levels,
+    resolve_requests,
+    spread_labels,
+    together_of,
+)
 from nri_policy.cluster.requests.spread_preferences import read_preferences
 from nri_policy.foundation.wording import counted, did_you_mean, quoted
 
@@ -127,7 +133,7 @@ def notes_of(state: ClusterState, group: PlacementGroup) -> Iterator[str]:
     """Yield notes about parts of a request that placement ignores.
 
     That is what only kube-scheduler can judge, labels and resources that no node has, a
-    PriorityClass that is not known.
+    PriorityClass that is not known, spreading over what all pods share.
     """
     if group.unknown_class:
         yield (
@@ -146,7 +152,11 @@ def notes_of(state: ClusterState, group: PlacementGroup) -> Iterator[str]:
         judged = [*template.constraints, *template.own.names(placed=True)]
         if each.count and judged:
             yield f"{name}: {describe(judged, state.levels)}"
-        unknown = (*_unknown_labels(nodes, each), *_unknown_resources(nodes, each))
+        unknown = (
+            *_unknown_labels(nodes, each),
+            *_unknown_resources(nodes, each),
+            *_idle_spreads(state, group, each),
+        )
         for text in unknown if each.count else ():
             yield f"{name}: {text}"
 
@@ -199,6 +209,23 @@ def _unknown_labels(nodes: Collection[ClusterNode], pod_set: PodSet) -> Iterator
             for value in sorted(each.weights.keys() - values):
                 hint = did_you_mean(value, values - each.weights.keys())
                 yield f"{spread}: a weight is for {quoted(value)}, which no node has{hint}"
+
+
+def _idle_spreads(state: ClusterState, group: PlacementGroup, pod_set: PodSet) -> Iterator[str]:
+    """Yield over what pods cannot be spread, as all of them must share one domain."""
+    topology, together = state.topology_of(pod_set), together_of(group)
+    levels = topology.levels if topology is not None else []
+    shared = {
+        pod_set.request.required if pod_set.request else None,
+        together.required if together else None,
+        exclusive_of(group.pod_sets),
+    }
+    finest = next((each for each in reversed(levels) if each in shared), None)
+    above = levels[: levels.index(finest) + 1] if finest is not None else []
+    spread_over = pod_set.request.spread_over if pod_set.request else []
+    for each in read_preferences(spread_over, "spreadOver"):
+        if each.key in above:
+            yield f"spread over {quoted(each.key)} has no effect: all pods are in one {finest}"
 
 
 def describe_outcome(status: GroupStatus, refused: Mapping[str, int]) -> str:

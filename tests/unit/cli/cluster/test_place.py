@@ -13,6 +13,7 @@ from tests.unit.cluster.engine.test_preemption import RACK
 from tests.unit.cluster.written import HOSTNAME, group, node, pod_set
 
 SPEC = "rack:2 host:2 cpu:4 memory:8Gi"
+ZONE, LEVEL = "topology.kubernetes.io/zone", "example.com/rack"
 
 
 @pytest.mark.parametrize("command", ["place", "explain", "plan"])
@@ -382,3 +383,27 @@ def test_what_a_step_leaves_out_is_noted(tmp_path: Path) -> None:
     scenario.write_text(json.dumps([{"apply": [job("j", 1), {"kind": "Secret"}]}]))
     code, text = run("simulate", str(scenario), "--synthetic", SPEC)
     assert (code, "  note: left out, as they are not placed: 1 Secret\n" in text) == (0, True)
+
+
+@pytest.mark.parametrize(
+    ("request_", "idle"),
+    [
+        ({"required": LEVEL}, [ZONE, LEVEL]),
+        ({"required": ZONE}, [ZONE]),
+        ({"preferred": LEVEL}, []),
+        ({"exclusive": LEVEL}, [ZONE, LEVEL]),
+        ({}, []),
+    ],
+)
+def test_spreading_over_what_all_pods_share_is_noted(
+    tmp_path: Path, request_: dict[str, str], idle: list[str]
+) -> None:
+    asked = group(pod_set(2, {**request_, "spreadOver": [ZONE, LEVEL]}, cpu=1))
+    file = write(tmp_path / "g.yaml", {"kind": "PlacementGroup"} | asked)
+    _, text = run("place", "-f", file, "--synthetic", f"zone:2 {SPEC}", "-o", "json")
+    (tried,) = json.loads(text)
+    shared = next(iter(request_.values()), "")
+    assert tried["notes"] == [
+        f"default/g, pod set main: spread over {each!r} has no effect: all pods are in one {shared}"
+        for each in idle
+    ]
