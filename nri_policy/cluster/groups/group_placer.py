@@ -182,6 +182,8 @@ class GroupPlacer:
             record, status = self._groups[key], self._with_hold(key, status)
             self._groups.say(key, status.message)
             yield from report_refusal(record, status, self._clock.now(), standing)
+            if record.is_busy(self._clock.now()):
+                self.queue.note_edit(key)  # its status says it once it can be written
 
     def _take_places(self, key: Key, seen: SeenGroup, status: GroupStatus) -> Iterator[Write]:
         """Yield the status of a group of the queue that got what it waited for."""

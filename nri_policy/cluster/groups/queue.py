@@ -31,7 +31,8 @@ class Queue:
     def __init__(self, groups: GroupTable) -> None:
         self._groups = groups
         self._change = 0
-        self._lasting: set[Key] = set()  # groups whose refusals still hold at this change
+        # groups whose refusals still hold at this change, unless their places are others by now
+        self._lasting: dict[Key, QueuePlace] = {}
 
     def __len__(self) -> int:
         return len(self._groups.waiting)
@@ -44,7 +45,6 @@ class Queue:
 
     def put(self, key: Key, place: QueuePlace) -> None:
         """Take a group, which may be tried at once."""
-        self._lasting.discard(key)
         self._groups.update(key, place=place)
 
     def prioritize(self, key: Key, priority: int) -> None:
@@ -55,9 +55,8 @@ class Queue:
             self.note_change()
 
     def note_edit(self, key: Key) -> None:
-        """Retry a waiting group, because its request changed."""
+        """Retry a waiting group: it asks for something else, or cannot say yet what it lacks."""
         if key in self:
-            self._lasting.discard(key)
             self._update(key, tried=-1, final=False, barred=False)
 
     def remove(self, key: Key) -> None:
@@ -91,7 +90,7 @@ class Queue:
 
     def note_lasting_refusal(self, key: Key) -> None:
         """Record that the latest refusal of a group still holds."""
-        self._lasting.add(key)
+        self._lasting[key] = self.place(key)
 
     def bar(self, key: Key) -> None:
         """Reserve no hosts for a group until nodes or lasting pods change."""
@@ -125,7 +124,7 @@ class Queue:
     def due(self) -> Iterator[Key]:
         """Yield the groups to try, in order; `remove` or `note_refusal` follows each."""
         for key, place in self._in_order():
-            if place.tried != self._change and key in self and key not in self._lasting:
+            if place.tried != self._change and key in self and self._lasting.get(key) is not place:
                 yield key
 
     def all_due(self) -> Iterator[Key]:

@@ -7,7 +7,7 @@ import pytest
 from nri_policy.cluster.engine.reservation import Reservations
 from nri_policy.cluster.groups import controller
 from nri_policy.cluster.objects.settings import read_settings
-from tests.support.placement_world import Play, full_racks
+from tests.support.placement_world import Play, empty, full_racks
 from tests.unit.cluster.written import HOSTNAME, pod_spec, settings
 
 RACK = "example.com/rack"
@@ -62,6 +62,21 @@ def test_a_group_is_tried_again_when_it_asks_for_something_else() -> None:
     play.world.put("groups", changed)
     play.rest()
     assert play.world.group("job-gang").status.assignments
+
+
+def test_a_refused_group_says_what_fits_though_its_priority_is_being_written() -> None:
+    play = empty()
+    for host in play.world.objects["nodes"]:
+        spec = pod_spec({"cpu": 1}, nodeName=host)
+        play.world.put("pods", {"metadata": {"name": f"on-{host}", "uid": host}, "spec": spec})
+    play.world.submit("gang", 8, 1, RACK)
+    play.rest()
+    assert "only 6 out of 8 pod(s)" in play.world.group("job-gang").status.message
+    play.world.delete("pods", "on-h0")
+    for item in play.world.pods_of("gang").values():
+        play.world.put("pods", item | {"spec": item["spec"] | {"priority": 5}})
+    play.rest()
+    assert "only 7 out of 8 pod(s)" in play.world.group("job-gang").status.message
 
 
 def test_its_status_says_what_is_set_aside_and_how_much_fits_there() -> None:

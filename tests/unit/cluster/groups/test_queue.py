@@ -60,7 +60,10 @@ def test_a_group_is_tried_again_only_after_a_change() -> None:
 
 
 def test_a_refusal_that_still_holds_lasts_until_a_change_or_another_request() -> None:
-    queue = queue_of((A, 0, 0.0), (B, 0, 1.0), (C, 0, 2.0))
+    groups = GroupTable()
+    queue = Queue(groups)
+    for at, key in enumerate((A, B, C)):
+        queue.put(key, QueuePlace(rank_of(0, float(at))))
     assert tried(queue) == "abc"
 
     def last() -> None:
@@ -73,8 +76,8 @@ def test_a_refusal_that_still_holds_lasts_until_a_change_or_another_request() ->
     queue.note_edit(B)
     assert tried(queue) == "b"
     last()
-    queue.remove(C)
-    queue.put(C, QueuePlace(rank_of(0, 2.0)))
+    groups.update(C, place=None)  # as reconcile has a group leave, and join again
+    groups.update(C, place=QueuePlace(rank_of(0, 2.0)))
     assert tried(queue) == "c"
     last()
     queue.note_change()
