@@ -60,7 +60,7 @@ from nri_policy.cluster.requests.request import (
     resolve_requests,
     spread_labels,
 )
-from nri_policy.cluster.requests.spread_preferences import read_preferences
+from nri_policy.cluster.requests.spread_preferences import Preference, read_preferences
 
 MAX_NEAR = 16  # most domains tried near other pod sets
 
@@ -223,7 +223,7 @@ class UnitPlacement(Struct, frozen=True):
             def spread(pod_set: PodSet, own: Counter[str], within: Collection[str]) -> Assignment:
                 nodes = self._nodes_within(tree)
                 own_nodes = within if nodes is None else nodes.intersection(within)
-                pods = trial.spread_whole(pod_set, own, own_nodes)
+                pods = trial.spread_whole(pod_set, own, self._away_from(pod_set, own, own_nodes))
                 self._check_balance(pod_set, own + Counter(pods), own_nodes)
                 made = make_host_assignment(pod_set.name, pods, self.state.nodes)
                 if pod_set.name != unit.workers.name:
@@ -316,7 +316,44 @@ class UnitPlacement(Struct, frozen=True):
             if len(having) < len(self.state.nodes):
                 within = having if within is None else having.intersection(within)
         limits = self.limits.get(pod_set.name, {})
+        for label in request.apart_over:
+            within, limits = self._keep_apart(pod_set, label, own, within, limits)
         return tree.spread(pod_set, preferences, tolerations, own, self.failures, within, limits)
+
+    def _keep_apart(
+        self,
+        pod_set: PodSet,
+        label: str,
+        own: Mapping[str, int],
+        within: Collection[str] | None,
+        limits: Mapping[str, int],
+    ) -> tuple[Collection[str], Mapping[str, int]]:
+        """Return the nodes *within* for pods of which no two share a value of a label, with limits.
+
+        These are a node of each value, which takes one pod, and all nodes without the label.
+        """
+        nodes, request = self.state.nodes, pod_set.request or PlacementRequest()
+        values = {name: value for name, each in nodes.items() if (value := each.labels.get(label))}
+        each_value = replace(pod_set, count=len({*values.values()}))
+        tolerations = self.state.ledger.topology(request.topology).tolerations
+        found, _ = self.state.ledger.spread_tree([label]).spread(
+            each_value, [Preference(label)], tolerations, own, self.failures, within, limits
+        )
+        chosen = {values[name]: name for name in sorted(found, reverse=True) if name in values}
+        others = nodes.keys() - values.keys()
+        one = {name: min(1, limits.get(name, 1)) for name in chosen.values()}
+        kept = others if within is None else others.intersection(within)
+        return {*one, *kept}, {**limits, **one}
+
+    def _away_from(
+        self, pod_set: PodSet, own: Iterable[str], within: Collection[str]
+    ) -> Collection[str]:
+        """Return the nodes *within* that share no domain of a level to be apart in with *own*."""
+        nodes = self.state.nodes
+        for label in pod_set.request.apart_over if pod_set.request else ():
+            taken = {nodes[name].labels.get(label) for name in own if name in nodes} - {None, ""}
+            within = [name for name in within if nodes[name].labels.get(label) not in taken]
+        return within
 
     def _check_balance(
         self, pod_set: PodSet, pods: Mapping[str, int], within: Collection[str] | None

@@ -104,6 +104,6 @@ def make_host_assignment(
 def spread_refusal(pod_set: PodSet, left: int) -> Unplaceable:
     """Return the refusal of a pod set of which *left* pods find no place."""
     fits = f"spreading allows to fit only {pod_set.count - left} out of {pod_set.count} pod(s)"
-    return Unplaceable(
-        fits + describe_limit(pod_set.request.max_per_host if pod_set.request else None)
-    )
+    request = pod_set.request or PlacementRequest()
+    apart = [f", at most one in each {label}" for label in request.apart_over]
+    return Unplaceable("".join((fits, *apart, describe_limit(request.max_per_host))))

@@ -158,6 +158,23 @@ def test_lost_pods_that_were_balanced_are_again() -> None:
     assert by(offline.place(cluster(2, 2), given, USING), 4) == {"r0h0": 2, "r1h1": 2}
 
 
+def test_a_lost_pod_that_is_spread_goes_to_a_rack_without_the_others() -> None:
+    given = asking(2, {"spreadOver": [f"pack:{ZONE}"]}, **apart(RACK))
+    domains = [{"values": [f"r{rack}h0"], "count": 1} for rack in (0, 1)]
+    assignment = {"podSet": "main", "levels": [HOSTNAME], "domains": domains}
+    given["status"] = {"assignments": [assignment], "unhealthyNodes": ["r1h0"]}
+    assert placed(offline.place(cluster(3, 1, 1), given, USING)) == {"main": {"r0h0": 1, "r2h0": 1}}
+
+
+def test_a_refusal_says_that_spread_pods_exclude_each_other() -> None:
+    found = offline.place(
+        cluster(2, 2), asking(3, {"spreadOver": [HOSTNAME]}, **apart(RACK)), USING
+    )
+    assert found["message"] == (
+        "spreading allows to fit only 2 out of 3 pod(s), at most one in each example.com/rack"
+    )
+
+
 def test_lost_pods_are_balanced_in_the_domain_that_their_group_requires() -> None:
     given = asking(4, {"required": ZONE}, **even(RACK))
     domains = [{"values": [f"r{rack}h{host}"], "count": 1} for rack in (0, 1) for host in (0, 1)]
@@ -194,16 +211,22 @@ def test_they_may_stand_in_a_request(key: str) -> None:
 
 
 def test_racks_are_refused_only_where_no_arrangement_exists() -> None:
-    """Brute force: each choice of a zone and one host in each of its racks."""
+    """Brute force: each choice of a zone and one host in each of its racks; spread or not."""
     chance = Random(7)
-    for _ in range(200):
+    for _ in range(400):
         racks = [chance.randint(0, 2) for _ in range(4)]
         nodes = cluster(*racks)
         for each in nodes["nodes"]:
             each["status"]["allocatable"]["cpu"] = str(chance.randint(0, 2))
         count, size = chance.randint(1, 4), chance.randint(1, 2)
         required = chance.choice([None, ZONE])
-        given = asking(count, {"required": required} if required else None, **apart(RACK))
+        request = {"required": required} if required else {}
+        over: list[str] = chance.choice(
+            [[], [RACK], [HOSTNAME], [ZONE, HOSTNAME], [f"pack:{RACK}"], [f"pack:{ZONE}"]]
+        )
+        given = asking(
+            count, request | ({"spreadOver": over} if over else {}) or None, **apart(RACK)
+        )
         container = given["spec"]["podSets"][0]["template"]["spec"]["containers"][0]
         container["resources"]["requests"]["cpu"] = str(size)
         room = {
@@ -216,7 +239,7 @@ def test_racks_are_refused_only_where_no_arrangement_exists() -> None:
             for chosen in combinations(room, count)
         )
         found = offline.place(nodes, given, USING)
-        assert (found["state"] == "Placed") == fits, (racks, count, size, required)
+        assert (found["state"] == "Placed") == fits, (racks, count, size, required, over)
         if fits:
             assert set(by(found, 2).values()) == {1}
 
