@@ -15,7 +15,13 @@ from nri_policy.cluster.engine.unit_placement import tree_of
 from nri_policy.cluster.objects.metadata import Key
 from nri_policy.cluster.objects.settings import ZONE_LEVEL
 from nri_policy.cluster.requests.group import PlacementGroup
-from nri_policy.cluster.requests.request import Unit, exclusive_of, together_of, units_of
+from nri_policy.cluster.requests.request import (
+    Unit,
+    Unplaceable,
+    exclusive_of,
+    together_of,
+    units_of,
+)
 from nri_policy.native._domains import Vector
 
 MAX_KNOWN = 10_000  # groups and requests; then all are tried again
@@ -97,7 +103,10 @@ class KnownRefusals:
 
     def _has_room(self, unit: Unit, hosts: Collection[str], aside: Collection[str]) -> bool:
         """Whether one of *hosts* has enough free for a pod, without regard to zones."""
-        tree = tree_of(self._state, unit)
+        try:
+            tree = tree_of(self._state, unit)
+        except Unplaceable:
+            return False  # settings lack its level or topology: no host matters
         pod = Vector(tree.rows, self._state.kind_of(unit.workers))
         leaves = (tree.leaf_of(host) for host in hosts if host not in aside)
         return any(

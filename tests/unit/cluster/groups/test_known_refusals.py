@@ -60,6 +60,16 @@ def test_a_group_waits_until_a_host_with_room_for_its_pod_is_released() -> None:
     assert [*racks.waiting.queue] == [("default", "four")]
 
 
+def test_released_hosts_have_no_room_for_groups_whose_level_the_settings_lack() -> None:
+    racks = crowded()
+    racks.wait("lost", pod_set(2, {"required": "example.com/row"}, cpu=2))
+    racks.step(0.0)
+    racks.end("small0")
+    racks.wait("more", pod_set(3, {"required": "example.com/row"}, cpu=2))
+    assert racks.try_waiting() == ["more", "pair"]
+    assert racks.try_waiting() == NOBODY
+
+
 def test_another_leader_and_a_changed_request_try_a_group_again() -> None:
     racks = crowded()
     racks.waiting.queue.note_edit(("default", "pair"))
