@@ -81,7 +81,7 @@ class BurstCluster:
             self.report("", name)
 
     def play(self, burst: int, pods: list[BurstPod]) -> None:
-        """Have a burst come and settle; then end the pods whose time has come."""
+        """Start a burst and wait until it is placed; then end the pods that are due."""
         for number, pod in enumerate(pods):
             self.pods[pod.name] = pod
             self.plan(number * TAKES, self.schedule, pod.name)

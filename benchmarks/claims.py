@@ -27,7 +27,7 @@ SETTLE, IDLE = 3.0, 15.0  # seconds
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Claim:
-    """What the README says is at most so much, and what was measured of it."""
+    """A limit that the README states, and the measured value."""
 
     what: str
     limit: float

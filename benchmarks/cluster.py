@@ -104,7 +104,7 @@ def built(made: list[ClusterNode]) -> Engine:
 
 
 def timed(work: Callable[[], object], times: int, before: Callable[[], object] = int) -> float:
-    """The median of *work* in µs of CPU time: others that share the machine do not count."""
+    """The median of *work* in µs of CPU time: other processes do not count."""
     taken = []
     for _ in range(times):
         before()

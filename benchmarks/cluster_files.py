@@ -1,6 +1,6 @@
 """Time the commands that read a cluster from a file, with 50,000 nodes and 150,000 pods.
 
-The file is what kubectl prints: much in it is of no concern to the commands. `--write` writes the
+The file is what kubectl prints: the commands need little of it. `--write` writes the
 figures of one run into docs/cluster-figures.md.
 """
 

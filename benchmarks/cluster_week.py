@@ -36,7 +36,7 @@ MANY = "jobs:1500 for:4d" + WEEK[WEEK.index(";") :]
 
 
 class _FirstQueue(Queue):
-    """Nobody is tried behind a group that has waited its time."""
+    """No group is tried behind one that has waited for `groups.timeout`."""
 
     now = timeout = 0.0
 

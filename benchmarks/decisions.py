@@ -30,7 +30,7 @@ Steps = dict[str, list[float]]
 
 
 def lifecycle(engine: Engine, kind: str, milli: int) -> Steps:
-    """Let containers come, be resized and go, one after the other."""
+    """Create, resize and remove containers, one after the other."""
     spent: Steps = {step: [] for step in STEPS}
     for at in range(ROUNDS):
         container = busy_node.newcomer(kind, milli, at)
@@ -118,7 +118,7 @@ class Decisions:
 
 
 def compared() -> Iterator[Section]:
-    """Compare creations that others hear of with those that nobody does, and kernels with twins."""
+    """Compare creations with and without changes for others, and kernels with their twins."""
     yield Section(
         title="What others hear",
         text="A creation that changes the cpuset of all others, against one that changes nobody's."
@@ -142,9 +142,9 @@ def _told(cpus: int, running: int) -> tuple[str, ...]:
 
 
 def told(cpus: int, running: int) -> tuple[float, float]:
-    """Create an exclusive container that changes the cpuset of all others, and of nobody.
+    """Time exclusive containers that change the cpusets of all others, and of none, by turns.
 
-    By turns, for both to meet the same machine. Return the medians in µs.
+    Return both medians in µs.
     """
     engines = []
     for pinned in (True, False):

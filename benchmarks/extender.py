@@ -118,7 +118,7 @@ def kernel() -> None:
 
 
 def preemption() -> None:
-    """Nodes whose victims are of two zones, so that two others have to leave each of them."""
+    """Time preemption on nodes where the proposed victims are in two zones, so more must leave."""
     cluster, pods = Cluster(), NodePods()
     zones = LiveZones(Extender(), cluster.view, SYSTEM_CLOCK)
     cluster.follow(zones)
@@ -176,7 +176,7 @@ def over_http() -> None:
     answers = Handlers(verbs={"filter": answer}, ready=str, metrics=bytes, count=lambda *_: None)
     http = make_server(Listen(port=0), answers)
     with socket.create_server(("127.0.0.1", 0)) as listener:
-        # a process of its own, as it is in a cluster: it shares no interpreter with who asks
+        # in a process of its own, as in a cluster, where kube-scheduler asks over HTTP
         child = get_context("fork").Process(target=lambda: asyncio.run(http.serve([listener])))
         child.start()
         client = socket.create_connection(listener.getsockname())

@@ -1,4 +1,4 @@
-"""What the daemon costs, against what it is to cost at most; CPU time wherever there is one.
+"""The daemon's costs beside their limits, in CPU time where it can be measured.
 
 CPU time differs less than wall time on a machine that others use as well. Goals, not promises: the
 README's are in `claims`.

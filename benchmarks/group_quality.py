@@ -207,7 +207,7 @@ def hosts_touched(cases: int) -> str:
     return f"{touched} / {fewest} = {touched / fewest:.3f}"
 
 
-# what is counted, by what, in how many cases
+# what is counted, the function that counts it, the number of cases
 COUNTED: tuple[tuple[str, Callable[[int], str], int], ...] = (
     ("groups of 2 or 3 pod sets refused though an arrangement exists", refusals, 1500),
     ("a leader and its workers beside a pod set refused likewise", leaders_refused, 1000),

@@ -1,8 +1,8 @@
 """`cluster run` on a real API server with 5,000 nodes and 100,000 pods.
 
 Nodes, their zones and their pods are put into etcd, past the API server, which reads them as it
-does after a restart. Nobody else works there: no scheduler, no controllers, no kubelets. Memory is
-in MiB as the kernel says, CPU time that of the whole process.
+does after a restart. There is no scheduler, controller or kubelet. Memory is in MiB, from
+/proc; CPU time is that of the whole process.
 
     python -m tools.control_plane kube-apiserver kubectl
     make bench ARGS='live_cluster --nodes=500 --pods=10000'  # without: 5,000 and 100,000
@@ -199,7 +199,7 @@ class Replica:
         return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
 
     def memory(self) -> str:
-        """Return its memory, and the most that it has had, in MiB."""
+        """Return its present memory and its peak, in MiB."""
         status = Path(f"/proc/{self.process.pid}/status").read_text()
         now, peak = (
             int(re.findall(rf"{name}:\s+(\d+)", status)[0]) >> 10 for name in ("VmRSS", "VmHWM")

@@ -98,7 +98,7 @@ class Node:
             watching.stop()
 
     def rest(self) -> None:
-        """Wait until all neighbours are where they were before an owner came."""
+        """Wait until all neighbours are back on their CPUs of before the owner."""
 
         def away() -> int:
             return sum(cgroup.cpuset(each.cgroup).cpus == RESERVED for each in self.neighbours)
@@ -107,7 +107,7 @@ class Node:
             raise RuntimeError(f"{left} neighbours did not come back")
 
     def measure(self, way: str) -> None:
-        """Time a creation that moves nobody, one owner, then another pod's creation beside one."""
+        """Time a creation that moves no container, one owner, then another pod beside an owner."""
         quiet = self.kubelet.run_pod("quiet", {"main": BEST_EFFORT})
         self.rest()
         began = time.perf_counter()

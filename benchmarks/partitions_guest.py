@@ -1,7 +1,7 @@
 """Measure kernel partitions on an emulated machine with Linux 6.12; what, `measure_partitions` has.
 
-The machine carries out an instruction in a nanosecond of its own time, one at a time for all of its
-CPUs, so its figures do not depend on what else the host does. It takes an hour and more.
+The emulated machine takes 1 ns of its own time for an instruction, and runs its CPUs in turn, so
+the load of the host does not change its figures. It takes an hour and more.
 """
 
 from __future__ import annotations

@@ -70,7 +70,7 @@ class Side:
             await self.runtime.start_pod(pod_of(f"running-{at}", at, self.milli))
 
     async def play(self, first: int) -> None:
-        """Have ROUNDS pods come, be resized and go; the first has that number."""
+        """Create, resize and remove ROUNDS pods, numbered from the given one."""
         self.calls, before = 0, cpu_seconds(self.pid)
         for at in range(first, first + ROUNDS):
             pod = await self.runtime.start_pod(pod_of(f"new-{at}", at, self.milli))

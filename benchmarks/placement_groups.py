@@ -1,7 +1,7 @@
 """Time the service's own part of placing groups: from objects as they are read to patches.
 
 1,000 Jobs of 64 pods on 5,000 nodes; a Job of 10,000 pods; a start with 100,000 pods that run, from
-the tests' API server. CPU time of this process: what others of the machine do does not count.
+the tests' API server. CPU time of this process, so a busy machine does not matter.
 """
 
 from __future__ import annotations

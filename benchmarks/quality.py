@@ -247,7 +247,7 @@ def _domains(state: State, level: Level) -> set[CPUSet]:
 
 
 def _requested(state: State, pool: Pool) -> int:
-    """Return the milli-CPU that those who share have asked for below *pool*."""
+    """Return the milli-CPU that containers on shared CPUs request below *pool*."""
     return state.supply.shared_milli_in(pool.id)
 
 

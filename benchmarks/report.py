@@ -188,7 +188,7 @@ def _growth(decisions: Decisions) -> str:
     }
     by_count = {
         f"{cpus} CPUs": [(float(count), decisions.p50(cpus, count)) for count in COUNTS]
-        for cpus in (16, 256, max(MACHINES))  # the slowest, so all charts have one scale
+        for cpus in (16, 256, max(MACHINES))  # the slowest time is the common scale of all charts
     }
     title = "decision on a new container"
     return curves.svg(

@@ -120,7 +120,7 @@ async def program(
 
 @cache
 def _compiled() -> dict[str, str]:
-    """Return an environment in which all modules are compiled, as wherever this is installed."""
+    """Return an environment in which all modules are compiled, as in an installation."""
     compiled = TemporaryDirectory()
     atexit.register(compiled.cleanup)
     environment = {**os.environ, "PYTHONPYCACHEPREFIX": compiled.name}
@@ -136,7 +136,7 @@ def resident(pid: int) -> float:
 
 
 def cpu_seconds(pid: int) -> float:
-    """Return the CPU time of all threads that a process has, or had."""
+    """Return the CPU time of all threads of a process, ended ones included."""
     return time.clock_gettime(~pid << 3 | 2)  # its clock as the kernel numbers them
 
 

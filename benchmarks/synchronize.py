@@ -31,7 +31,7 @@ COUNTS = (100, 500, 1000)  # containers
 
 
 async def inventory(containers: int, folder: Path) -> pb.SynchronizeRequest:
-    """Return what a runtime tells of so many containers that nobody has placed yet."""
+    """Return the list that a runtime sends of so many containers, none of them placed."""
     machine = nodes.machine(MACHINE)
     runtime = EmbeddedRuntime(
         folder / "nri.sock",

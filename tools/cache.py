@@ -14,7 +14,7 @@ from tools.debs import locked
 
 
 def folder(name: str, version: str) -> Path:
-    """Return the folder of one version of one thing, made if it is not there yet."""
+    """Return the folder of one version of a program, created if missing."""
     named = os.environ.get("NRI_POLICY_CACHE")
     users = os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache"
     path = (Path(named) if named else Path(users) / "nri-policy") / name / version
@@ -23,7 +23,7 @@ def folder(name: str, version: str) -> Path:
 
 
 def build_once(built: Path, folder: Path, build: Callable[[], None]) -> Path:
-    """Return *built*, made by *build* if it is not there yet, by one process in *folder* alone."""
+    """Return *built*; if it is missing, make it by *build*, under a lock on *folder*."""
     if not built.exists():
         with locked(folder / "lock"):
             if not built.exists():  # by the process that had the lock

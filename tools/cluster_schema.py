@@ -43,7 +43,7 @@ def _structural(given: Schema, parts: dict[str, Schema]) -> Schema:
         (one,) = [each for each in given["anyOf"] if each != {"type": "null"}]
         return _structural(one, parts) | {"nullable": True}
     if "enum" in given:
-        # the API server takes no null for one of an enum, whatever that says
+        # the API server refuses null for an enum, even if the enum lists it
         return {"type": "string", "pattern": f"^({'|'.join(given['enum'])})$"}
     schema: Schema = {key: given[key] for key in ("description", "type") if key in given}
     if "items" in given:

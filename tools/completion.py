@@ -20,7 +20,7 @@ TABLE = Path(__file__).resolve().parent.parent / "nri_policy" / "completion.json
 
 
 def table() -> str:
-    """Return the table: of each command what its options are, and what may follow it."""
+    """Return the table: each command with its options, and the words that may follow it."""
     found = {
         path: each
         for program, name in ((main, ""), (plugin, "kubectl nri-policy"))
@@ -32,7 +32,7 @@ def table() -> str:
 def _commands(
     command: click.Command, context: click.Context, path: str
 ) -> Iterator[tuple[str, dict[str, Any]]]:
-    """Yield a command and those in it, by their paths."""
+    """Yield a command and its subcommands, by path."""
     inner = {}
     if isinstance(command, click.Group):
         for name in command.list_commands(context):

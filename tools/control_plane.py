@@ -27,7 +27,7 @@ OLDEST, NEWEST = "1.34.4", "1.36.3"  # of which all parts are published
 _NAMED = os.environ.get("NRI_POLICY_KUBERNETES")
 RELEASES = (_NAMED,) if _NAMED else (OLDEST, NEWEST)  # a node is tested with each
 KUBERNETES = RELEASES[0]  # all else is tested with it
-SCHEDULER_PLUGINS = {OLDEST: "0.34.7"}  # release of Kubernetes -> the one made for it
+SCHEDULER_PLUGINS = {OLDEST: "0.34.7"}  # release of Kubernetes -> of scheduler-plugins
 PROGRAMS = ("kube-apiserver", "kube-controller-manager", "kube-scheduler", "kubelet", "kubectl")
 _STAGED = re.compile(r"^\s*(\S+) => \./staging/", re.MULTILINE)
 
@@ -66,7 +66,7 @@ def _built(name: str, release: str) -> Path:
 def _build(name: str, release: str, built: Path) -> None:
     folder = _folder(release)
     (folder / "go.mod").write_text(_module(release))
-    # as the release is built, but for what it says of where it was built
+    # as released, without the place and time of the build
     stamp = f"-s -w -X k8s.io/component-base/version.gitVersion=v{release}"
     output = ["-trimpath", "-ldflags", stamp, "-o", str(built)]
     environment = os.environ | {"CGO_ENABLED": "0"}

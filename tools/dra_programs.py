@@ -31,7 +31,7 @@ require k8s.io/dynamic-resource-allocation v{VERSION}
 
 
 def program(name: str) -> Path:
-    """Return the path of a program, built if it is not there yet or its source is another.
+    """Return the path of a program; build it if it is missing or its source has changed.
 
     Raises CalledProcessError where Go cannot build it, FileNotFoundError where there is no Go.
     """
@@ -50,7 +50,7 @@ def program(name: str) -> Path:
 
 
 def allocate(clusters: Iterable[Any]) -> list[list[Any]]:
-    """Return what the scheduler allocates to the claims of each cluster, None where it does not.
+    """Return the scheduler's allocations for the claims of each cluster, None for those without.
 
     A cluster is `{classes: [...], slices: [...], claims: [...]}`, objects of resource.k8s.io/v1.
     """

@@ -104,8 +104,8 @@ def python_headers() -> str:
 def fetched_compiler() -> Path:
     """Return a C compiler that runs from the cache and takes headers and libraries from there."""
     root = fetch("gcc", "libc6-dev", dependencies=True)
-    # Of the libraries that it needs, those of the system come first: the C library, above all, has
-    # to be the one of the running loader.
+    # Libraries of the system come first, because the C library must
+    # match the running loader.
     libraries = CACHE / "compiler-libraries"
     shutil.rmtree(libraries, ignore_errors=True)
     libraries.mkdir()

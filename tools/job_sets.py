@@ -18,7 +18,7 @@ from tools import cache, go_module
 
 @dataclass(frozen=True)
 class Controller:
-    """A controller and where its module has what belongs to it."""
+    """A controller, and the paths of its parts in its module."""
 
     name: str
     version: str

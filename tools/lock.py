@@ -46,7 +46,7 @@ def lines(requirements: Sequence[str]) -> str:
     hashes: dict[str, set[str]] = {}
     for python in PYTHONS:
         for processor in PROCESSORS:
-            # What was found for the first is asked for everywhere: one version of each for all.
+            # The versions found for the first are required for all others.
             for found in resolve(requirements, hashes, python, processor):
                 pin = f"{found['metadata']['name'].lower()}=={found['metadata']['version']}"
                 archive = found["download_info"]["archive_info"]
@@ -69,7 +69,7 @@ def resolve(
         command += ["--ignore-installed", "--only-binary=:all:", f"--python-version={python}"]
         command += ["--target", folder, "--constraint", str(constraints)]
         command += ["--report", str(report), *platforms, *requirements]
-        # Only what the index has: a folder of this machine says nothing of other processors.
+        # Use only the index: a local folder lacks files for other processors.
         environment = {n: v for n, v in os.environ.items() if n != "PIP_FIND_LINKS"}
         subprocess.run(command, check=True, env=environment)
         installed: list[dict[str, Any]] = json.loads(report.read_text())["install"]

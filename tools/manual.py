@@ -142,7 +142,7 @@ def _name(context: click.Context) -> str:
 
 
 def _group(context: click.Context) -> Iterator[str]:
-    """Yield the section of commands that have a page of their own."""
+    """Yield the section that lists commands with their own page."""
     purpose = (context.command.help or "").split("\n\n")[0]
     yield ".SS " + _text(f"{context.command_path} COMMAND [OPTIONS]")
     yield _text(f"{' '.join(purpose.split())} See nri-policy-{context.info_name}(1).")
@@ -173,7 +173,7 @@ def _entry(term: str, text: str) -> Iterator[str]:
 
 
 def _text(text: str) -> str:
-    """Return *text* so that roff prints it as it is."""
+    """Return *text* escaped for roff."""
     escaped = text.replace("\\", "\\e").replace("-", "\\-")
     return re.sub(r"^([.'])", r"\\&\1", escaped)
 

@@ -1,4 +1,4 @@
-"""The newest Python of this machine, if it is newer than the one that asks.
+"""Print the newest Python of this machine, if it is newer than the running one.
 
 python3 -m tools.newest_python     # prints its path, or nothing
 """
@@ -18,7 +18,7 @@ PROBE = "import ctypes, ensurepip, sqlite3, ssl, sys; print(*sys.version_info[:3
 
 
 def folders() -> list[Path]:
-    """Return where Pythons are: on the PATH, and those of pyenv, which need not be on it."""
+    """Return the folders of Pythons: the PATH, and pyenv's, even if not on the PATH."""
     pyenv = Path(os.environ.get("PYENV_ROOT") or Path.home() / ".pyenv")
     return [*map(Path, os.get_exec_path()), *sorted(pyenv.glob("versions/*/bin"))]
 
@@ -34,7 +34,7 @@ def newest(places: Iterable[Path]) -> Path | None:
 
 
 def _version(python: Path) -> tuple[int, ...]:
-    """Return its version; nothing where it is not whole."""
+    """Return its version, empty if the installation is broken."""
     try:
         done = subprocess.run([python, "-c", PROBE], capture_output=True, text=True, check=False)
     except OSError:

@@ -47,7 +47,7 @@ getattr(build_meta, hook)(folder, config_settings=settings)
 
 
 class ReleaseError(Exception):
-    """The release cannot be built, or is not what it should be; the text says why."""
+    """The release cannot be built, or a check of it failed; the text says why."""
 
 
 def build(dist: Path, suites: Sequence[str]) -> None:
@@ -61,7 +61,7 @@ def build(dist: Path, suites: Sequence[str]) -> None:
         hook("build_sdist", dist, tools=builder(), source=source, variables=epoch())
         (sdist,) = dist.glob("*.tar.gz")
         normalise(sdist, int(epoch()["SOURCE_DATE_EPOCH"]))
-        # All else comes from the sdist: so that builds, and has all that it needs.
+        # Build the rest from the sdist, to prove that it is complete.
         unpack(sdist.read_bytes(), scratch)
         (unpacked,) = scratch.iterdir()
         if lacking := committed - files(unpacked):

@@ -1,4 +1,4 @@
-"""The runtimes that Debian does not have, without installing them: built from Go modules.
+"""Build the runtimes that Debian does not package from Go modules, without installing them.
 
 Two releases of containerd with a runc, all of which know scheduling classes, and CRI-O: programs of
 public Go modules, built once into a cache that all clones share (`tools.cache`). runc and CRI-O
@@ -21,7 +21,7 @@ from tools import cache, go_module
 from tools.debs import locked
 
 CONTAINERD, RUNC, CRIO = "2.2.1", "1.3.3", "1.36.3"
-NEWEST_CONTAINERD = "2.4.2"  # the one that is told of pods that are resized
+NEWEST_CONTAINERD = "2.4.2"  # tells plugins of pod resizes
 COMMAND = "python3 -m tools.runtimes"  # what `main` is called by
 
 _CONTAINERD = "github.com/containerd/containerd/v2"
@@ -41,7 +41,7 @@ class _GoProgram:
     static: bool = False  # without C
 
     def build(self, target: Path) -> None:
-        """Build it as *target*, below a folder that is its module's own.
+        """Build it as *target*, in a folder that has only its module.
 
         Raises CalledProcessError where Go cannot build it, FileNotFoundError where there is no Go.
         """
@@ -98,7 +98,7 @@ _CRIO_PROGRAMS: dict[str, Callable[[Path], None]] = {
 
 
 def containerd(version: str = CONTAINERD) -> Path | None:
-    """Return the folder of a containerd and its runc, None where they are not built."""
+    """Return the folder of a containerd and its runc; None if they are not built."""
     named = os.environ.get("NRI_POLICY_NEW_RUNTIME")
     return _at_hand(named, "containerd", version, _containerd_programs(version))
 

@@ -59,7 +59,7 @@ def bill() -> dict[str, Any]:
 
 
 def component(installed: Distribution) -> dict[str, Any]:
-    """Return what the document says of one package."""
+    """Return the document's entry for one package."""
     described: dict[str, Any] = {
         "type": "library",
         "bom-ref": purl(installed),

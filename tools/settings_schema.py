@@ -42,7 +42,7 @@ _TEXT = {"type": "string"}
 _WHOLE = {"type": "integer"}
 _QUANTITY = {"type": ["string", "number"]}
 _CPUS = "a list of CPUs: cpuset:0-3,8 or exclude-cpuset:LIST"
-# What each reader takes; those of choices are told by the type of the field.
+# The schema of each reader's input; readers of choices follow from the field's type.
 _TAKEN: dict[Any, Schema] = {
     readers.flag: {"type": "boolean"},
     readers.available_cpus: {**_TEXT, "description": _CPUS},
@@ -128,7 +128,7 @@ def spec_schema(section: type[Section] = Settings) -> Schema:
 
 
 def _of_field(field: FieldInfo) -> Schema | None:
-    """Return the schema of a field, None for those that are no part of the document."""
+    """Return the schema of a field; None if the field is not in the document."""
     if get_origin(field.type) is list:
         return {"type": "array", "items": spec_schema(*get_args(field.type))}
     if get_origin(field.type) is not Annotated:
@@ -156,11 +156,11 @@ def _of_sections(form: Any) -> Schema:
 
 
 def structural(schema: Schema) -> Schema:
-    """Return a schema in the form of the API server, which leaves open what is not of one type."""
+    """Return a schema for the API server, which cannot state fields of several types."""
     opened: Schema = {"x-kubernetes-preserve-unknown-fields": True}
     described = {key: schema[key] for key in ("description",) if key in schema}
     if "enum" in schema and False not in schema["enum"]:
-        # the API server takes no null for one of an enum, whatever that says
+        # the API server refuses null for an enum, even if the enum lists it
         names = "|".join(schema["enum"])
         return {**described, "type": "string", "nullable": True, "pattern": f"^({names})$"}
     if not isinstance(schema.get("type"), str):

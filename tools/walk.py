@@ -86,7 +86,7 @@ def steps_of(call: Callable[[], object]) -> list[Step]:
 
 
 def place_of(frame: FrameType) -> tuple[str, str]:
-    """Return the file and the function of *frame*; no file if it is not of this project."""
+    """Return the file and function of *frame*; the file is empty outside of this project."""
     code = frame.f_code
     file = code.co_filename.removeprefix(ROOT) if code.co_filename.startswith(ROOT) else ""
     return file, code.co_qualname.partition(".<locals>")[0]
