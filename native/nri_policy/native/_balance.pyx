@@ -168,7 +168,7 @@ cdef void _empty(Candidate *each, int threshold, int need) noexcept nogil:
 
 
 cdef Row _below(Row uppers, Row lowers, Domains domains):
-    """Return those of *lowers* that are below one of *uppers*."""
+    """Return the *lowers* inside any of the *uppers*."""
     cdef Row row = Row()
     cdef int index, at
     for index in range(uppers.size):
@@ -316,7 +316,7 @@ cdef _sum_largest(Row row, int64_t *top, int count):
 
 
 cdef _sort_by_path(Row row):
-    """Sort by path; candidates of one level have their ids in that order."""
+    """Sort by path, which is by id within one level."""
     cdef int index
     cdef list all = [(row.at[index].domain, index) for index in range(row.size)]
     _arrange(row, [index for _, index in sorted(all)])

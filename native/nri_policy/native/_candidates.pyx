@@ -1,4 +1,4 @@
-"""Candidates: domains that pods might go to, in the order in which they are taken; spec cluster.md §5.
+"""Candidates: domains for pods, in the order in which they are filled; spec cluster.md §5.
 
 Owns the order. Few are sorted by insertion, many by digits, so that all leaves of a large cluster take a millisecond.
 """
@@ -126,7 +126,7 @@ cdef _sort_many(Row row, Order order):
 
 
 cdef void sort_keys(Key *keys, int n) noexcept nogil:
-    """Sort by value, equal ones as they are; *keys* has room for as many again."""
+    """Sort by value, stable; *keys* has room for 2 · *n* keys."""
     cdef Key *source = keys
     cdef Key *target = keys + n
     cdef uint64_t differing = 0

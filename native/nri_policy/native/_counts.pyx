@@ -1,7 +1,7 @@
 """How many pods of one kind fit into every domain: spec cluster.md §4 and the roll-up of §5.
 
-Owns the counts of leaves and what follows from them above. Whoever needs them brings them up to date: all at first,
-then only the leaves that changed, and the domains that these are in.
+Owns the counts of leaves, and their sums in the domains above. Counts are lazy: `refresh` counts everything once,
+later only the changed leaves and the domains above them.
 """
 
 cimport cython
@@ -13,9 +13,11 @@ from nri_policy.native._domains cimport Domains, Mask, Rows, Vector
 
 
 def rank(list every not None, list wanted not None, dict sums not None, int level):
-    """Return the domains of *level* that hold so many pods of each kind, each by itself, the fullest then first.
+    """Return the domains of *level* with room for all kinds of pods, and the domain that holds the most of them.
 
-    What they have left is at least *sums*, by resource: what all pods ask for together. The leaders of those that have one count, too. Also return the domain that holds the most of them, -1 without any.
+    Each of *every* fits there as often as *wanted* says, with its leader if it has one. The free amounts cover *sums*,
+    the requests of all pods by resource. The domain that would be fullest afterwards comes first. The second result
+    is -1 if no domain holds any.
     """
     cdef Counts own = every[0]
     cdef Domains domains = own.rows.domains
@@ -48,8 +50,8 @@ def rank(list every not None, list wanted not None, dict sums not None, int leve
 
 cdef struct _Ranked:
     int fitting     # kinds that fit, each by itself
-    double share    # sum of what they take of what fits
-    double held     # sum of what fits of them, 1 where all do
+    double share    # sum over the kinds: wanted pods / pods that fit
+    double held     # sum over the kinds: the fraction that fits, 1 for all
     int64_t score
 
 
@@ -164,9 +166,9 @@ cdef class Counts:
         PyMem_Free(self.cap)
 
     def start_from(self, Counts other not None):
-        """Take over the counts of *other*, of the same pods in the rows that these are a fork of.
+        """Copy the counts of *other*: the same pods, in the rows from which these rows were forked.
 
-        Nothing is taken over if those rows have changed since.
+        Nothing is copied if the original rows have changed since the fork.
         """
         cdef Rows rows = self.rows, origin = other.rows
         cdef size_t size = self.domains.count * sizeof(int32_t)
@@ -287,7 +289,7 @@ cdef class Counts:
         return level
 
     cdef refresh(self):
-        """Bring the counts up to date: all of them, or what has changed since."""
+        """Count again the leaves that changed, or all of them the first time."""
         cdef int level, domain, leaf, at
         cdef Domains domains = self.domains
         cdef Rows rows = self.rows

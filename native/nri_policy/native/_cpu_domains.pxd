@@ -13,7 +13,7 @@ cdef enum:  # levels of domains, the coarsest first
 cdef struct Group:
     int low, high       # words [low, high) hold all its CPUs
     int size            # CPUs
-    int leaf            # the first leaf that it is in, -1 for none
+    int leaf            # the first leaf with CPUs of the group; -1: none
     uint64_t *words     # full-width mask
 
 
@@ -26,11 +26,11 @@ cdef class Domains:
     cdef int *first               # the lowest id in the subtree
     cdef int *word                # words [word, end) hold all CPUs of a leaf
     cdef int *end
-    cdef int *at                  # [level * count + d]: the domain of the level that d is or lies in, -1 above these
-    cdef int *leaf_of             # CPU id -> the leaf that it is in, -1 for none
+    cdef int *at                  # [level * count + d]: d's own or surrounding domain of the level; -1: d is above it
+    cdef int *leaf_of             # CPU id -> its leaf; -1: none
     cdef uint64_t *masks          # count * width words: the CPUs of each leaf
-    cdef CPUSet every             # all CPUs of the machine, some of which may be in no domain
-    cdef Group *cores             # by leaf, then by lowest CPU; those in none come last
+    cdef CPUSet every             # the machine's CPUs, also those outside of domains
+    cdef Group *cores             # by leaf, then by lowest CPU; cores without a leaf come last
     cdef uint64_t *core_masks
     cdef int *first_core          # cores of leaf d are first_core[d]..first_core[d + 1] - 1
     cdef int *core_of             # CPU id -> index of its core

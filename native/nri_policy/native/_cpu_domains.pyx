@@ -1,11 +1,11 @@
 """Choosing the domains that a pick touches: spec placement.md §6.
 
 Owns the tree of packages, NUMA nodes and L3 domains, and the cores in it. Each domain lies in one of the level before
-it; all CPUs are in leaves. What may be taken is the caller's: candidates, and a Slack that limits every domain (§2).
-The limits are laminar, so that CPUs pushed up from domain after domain give the most that a set of them holds.
+it; all CPUs are in leaves. The caller says what may be taken: candidates, and a Slack that limits every domain (§2).
+The limits are laminar: adding up CPUs from domain to domain gives the most that a set of domains holds.
 
-A set is chosen level by level, the largest gain first. That is the fewest of its level, but may cost more of a finer
-one; where it could, all numbers of CPUs in every domain are tried, and the set that needs least is taken instead.
+A set is chosen level by level, the largest gain first. This takes the fewest domains of the level, but can take more
+domains of a finer level; then all numbers of CPUs in every domain are tried, and the cheapest set wins.
 """
 
 cimport cython
@@ -30,10 +30,10 @@ cdef class Domains:
     """The domains of a machine, and the choice among them for one pick after the other."""
 
     def __cinit__(self, parents, pools, at, leaves, cores):
-        """Take of each domain the parent's id, the pool's id, its domain of each level, its CPUs if it is a leaf.
+        """Take one entry per domain: the ids of its parent and its pool, and in *leaves* the CPUs of a leaf, else None.
 
-        *at* are ids (-1 for none) for each level, *leaves* has None for those with children; *cores* are the machine's,
-        also those that are in no domain.
+        *at* has for each level the id of the surrounding domain; -1 means none. *cores* are all cores of the machine,
+        also those outside of domains.
         """
         cdef int d, cpu, index, level, n = len(parents)
         cdef CPUSet cpus
@@ -200,7 +200,7 @@ cdef class Domains:
               bint whole_cores=False):
         """Fill in the criterion `domains` of pools whose `isolated_fit` is *fit*: what a pick of *n* CPUs would touch.
 
-        Pools that do not hold as many of the *candidates* are excluded. *slack* is that of the top.
+        Pools with fewer than *n* *candidates* are excluded. *slack* is the top's.
         """
         cdef int d, pool, parent, unit = 1
         cdef int64_t cost, mask = (1 << BITS) - 1
@@ -245,7 +245,7 @@ cdef class Domains:
     def in_whole_cores(self, CPUSet candidates not None, Slack slack):
         """Return by pool how many of the *candidates* a pick of whole idle cores could take there at most.
 
-        *slack* is that of the top; None: there is no other limit.
+        *slack* is the top's; None means no limit.
         """
         cdef int d
         cdef uint64_t *left = <uint64_t *> PyMem_Calloc(self.width, sizeof(uint64_t))
@@ -292,7 +292,7 @@ cdef class Domains:
         return around + cost
 
     cdef bint _surrounded(self, int level) noexcept nogil:
-        """Whether all that is picked from lies in one domain of the level, which is more than that."""
+        """Whether one domain of the level holds the top and more than it."""
         return self.at[level * self.count + self.top] >= 0 and not self.starts(level, self.top)
 
     cdef int64_t _extend(self, int level, int n) noexcept nogil:
@@ -426,7 +426,7 @@ cdef class Domains:
         cdef int d, p, c, x, had, part, size = n + 1, span = self.top - self.low + 1
         cdef int64_t least, total
         cdef int64_t *costs = <int64_t *> PyMem_Calloc(span * size, sizeof(int64_t))  # [domain][CPUs]
-        cdef int *parts = <int *> PyMem_Calloc(span * size, sizeof(int))  # [domain][CPUs of it and those before it]
+        cdef int *parts = <int *> PyMem_Calloc(span * size, sizeof(int))  # [domain][CPUs, also of earlier siblings]
         cdef int *most = <int *> PyMem_Calloc(span, sizeof(int))
         cdef int64_t *own
         cdef int64_t *above
@@ -466,7 +466,7 @@ cdef class Domains:
             PyMem_Free(most)
 
     cdef int64_t _weight(self, int domain) noexcept nogil:
-        """Return what a domain costs that the taker is not in."""
+        """Return the cost of a domain in which the taker has no CPU yet."""
         cdef int level
         cdef int64_t weight = 0
         for level in range(LEVELS):

@@ -14,21 +14,21 @@ cdef class Domains:
 
 cdef class Vector:
     cdef readonly int size
-    cdef int *resource           # index of each resource that is requested, by name
-    cdef int64_t *amount         # what one pod requests of it, over 0
+    cdef int *resource           # indexes of the requested resources, by name
+    cdef int64_t *amount         # request of one pod, > 0
 
 
 cdef class Rows:
     cdef readonly Domains domains
     cdef readonly list names     # of the resources, by index
     cdef dict index              # name -> index
-    cdef int64_t **free          # resource -> leaf -> what is left, below 0 where too much is used
+    cdef int64_t **free          # resource -> leaf -> free amount; negative if overused
     cdef bint unlisted
     cdef int *nodes              # leaf -> nodes that take part
     cdef int *changed            # leaves that changed, in order
     cdef int changes             # entries of it
     cdef readonly int64_t epoch  # how often `changed` was emptied
-    cdef Rows origin             # of a fork: what it was made of, and how far that had come
+    cdef Rows origin             # of a fork: the rows it was copied from, and their state then
     cdef int64_t origin_epoch
     cdef int origin_changes
     cdef touch(self, int leaf)
@@ -37,5 +37,5 @@ cdef class Rows:
 
 cdef class Mask:
     cdef readonly int leaves
-    cdef uint8_t *code           # leaf -> why it is excluded, 0 if it is not
+    cdef uint8_t *code           # leaf -> reason of its exclusion, 0 for none
     cdef int64_t *score          # leaf -> sum of the weights of preferred affinity; NULL if there are none

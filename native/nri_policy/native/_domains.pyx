@@ -1,8 +1,8 @@
 """The tree of domains in flat arrays: its shape, the free amounts of every leaf, and which leaves pods may use.
 
 Domains are numbered level by level, within a level by path, so that the children of a domain, and the leaves below it,
-are a range. Owns free amounts (spec cluster.md §4). A change only notes its leaf; `Counts` of these rows catch up later,
-leaf by leaf.
+are a range. Owns free amounts (spec cluster.md §4). A change only notes its leaf; the
+`Counts` of these rows catch up later, leaf by leaf.
 """
 
 from array import array
@@ -17,7 +17,7 @@ from libc.string cimport memcpy, memset
 cdef enum:
     COLUMNS = 16
 
-MOST_AMOUNT = 2**53  # of one pod or node: more is cut, so that sums stay in 64 bits
+MOST_AMOUNT = 2**53  # of one pod or node; larger amounts are cut, so that sums fit 64 bits
 
 cdef int64_t CUT = MOST_AMOUNT
 cdef int64_t UNLISTED = <int64_t> 1 << 61
@@ -122,7 +122,7 @@ cdef class Domains:
 
 @cython.final
 cdef class Vector:
-    """What one pod requests of each resource, as rows index them."""
+    """The requests of one pod, by resource index of its `Rows`."""
 
     def __cinit__(self, Rows rows not None, dict amounts not None):
         """Take *amounts* by name; zeros are left out, they limit nothing."""
@@ -145,10 +145,10 @@ cdef class Vector:
 
 @cython.final
 cdef class Rows:
-    """What every leaf has left of every resource."""
+    """The free amount of every resource at every leaf."""
 
     def __cinit__(self, Domains domains not None, bint unlisted=False):
-        """With *unlisted*, what was never added of a resource does not limit."""
+        """With *unlisted*, a resource that was never added does not limit."""
         self.domains = domains
         self.unlisted = unlisted
         self.names = []
@@ -203,10 +203,10 @@ cdef class Rows:
 
     def take(self, dict leaves not None, places not None, int at, dict amounts not None, int64_t times,
              const int32_t[::1] moved=None):
-        """Take *amounts* off *places*, for each of the pods there, *times* times.
+        """Subtract *amounts* from *places*, *times* times for each pod there.
 
-        The value *at* that index names the leaf, by *leaves*; places without one are left out. With *moved*, that is the
-        leaf where the named one is now, -1 where it is none.
+        A place's label value at index *at* names its leaf in *leaves*; places without a leaf are skipped. With *moved*,
+        leaf i is now at `moved[i]`; -1 means that it is gone.
         """
         cdef Vector pod = Vector(self, amounts)
         cdef int64_t count
@@ -257,7 +257,7 @@ cdef class Rows:
         self.epoch += 1
 
     def copy(self):
-        """Return rows of the same domains that have what these have now."""
+        """Return an independent copy, on the same domains."""
         cdef Rows made = Rows(self.domains, self.unlisted)
         cdef int number, n = self.domains.leaves
         for number, name in enumerate(self.names):
@@ -267,7 +267,7 @@ cdef class Rows:
         return made
 
     def arranged(self, Domains domains not None, const int32_t[::1] order not None):
-        """Return rows of other *domains*, each leaf of which is the one of these that *order* names."""
+        """Return rows for other *domains*: leaf i there is leaf `order[i]` here."""
         cdef Rows made = Rows(domains, self.unlisted)
         cdef int number, leaf, n = domains.leaves
         cdef int64_t *free
@@ -285,7 +285,7 @@ cdef class Rows:
         return made
 
     def fork(self):
-        """Return a copy that goes on by itself; `Counts.start_from` takes over what was counted of these."""
+        """Return an independent copy that remembers its origin, so that `Counts.start_from` can copy counts."""
         cdef Rows made = self.copy()
         memcpy(made.changed, self.changed, self.changes * sizeof(int))
         made.epoch, made.changes, made.origin = self.epoch, self.changes, self
@@ -293,7 +293,7 @@ cdef class Rows:
         return made
 
     def set(self, int leaf, dict amounts not None):
-        """Set what a leaf has of the resources that it lists."""
+        """Set the free *amounts* of a leaf; other resources stay."""
         self._check(leaf)
         for name, value in amounts.items():
             number = self.resource(name)
@@ -302,12 +302,12 @@ cdef class Rows:
         self.touch(leaf)
 
     def room(self, int leaf):
-        """Return what a leaf has left, by name."""
+        """Return the free amounts of a leaf, by resource."""
         self._check(leaf)
         return {name: self.free[number][leaf] for number, name in enumerate(self.names)}
 
     def thousandths(self, leaves not None, Vector pod not None):
-        """Return thousandths of pods that fit into what *leaves* have left, were pods divisible; 0 without requests."""
+        """Return how many thousandths of pods fit at *leaves*, if pods were divisible; 0 for a pod without requests."""
         cdef int leaf, at
         cdef int64_t free, amount, share, least
         total = 0
@@ -324,12 +324,12 @@ cdef class Rows:
         return total
 
     def nodes_at(self, int leaf):
-        """Return how many nodes of a leaf take part."""
+        """Return the number of nodes of a leaf."""
         self._check(leaf)
         return self.nodes[leaf]
 
     def note(self, int leaf):
-        """Take note that a mask has changed at *leaf*."""
+        """Record that a mask has changed at *leaf*."""
         self._check(leaf)
         self.touch(leaf)
 
@@ -352,7 +352,7 @@ cdef class Rows:
 
 @cython.final
 cdef class Mask:
-    """Which leaves a pod may use as far as nodes' properties go, and how well it likes them."""
+    """Which leaves the properties of nodes admit for a pod, and the pod's preference for each."""
 
     def __cinit__(self, int leaves, bint scored):
         self.leaves = leaves

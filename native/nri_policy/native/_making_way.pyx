@@ -13,11 +13,11 @@ from nri_policy.native._pools cimport Supply
 
 @cython.final
 cdef class Search:
-    """The movers of a supply, and one request with exclusive CPUs after the other."""
+    """The containers of a supply that can move up, to search for room for exclusive CPUs; reused for many requests."""
 
     cdef Supply supply
     cdef int count                # movers
-    cdef int *pool                # of each mover, by its place in the order
+    cdef int *pool                # by mover, in their order
     cdef int64_t *milli
     cdef int *first               # the lowest id in each pool's subtree
     cdef int *left                # movers of the target that have left each pool's subtree
@@ -54,11 +54,11 @@ cdef class Search:
         PyMem_Free(self.pool)
 
     def who(self, int target, int pool, int n, int64_t milli, bint shares, int looked_at):
-        """Return who has to leave *target* for *n* CPUs to be cut out of *pool*; None if that does not help.
+        """Return the indexes of movers that must leave *target* so that *pool* can lose *n* CPUs; None if it cannot.
 
-        *pool* is the target or lies in it; who leaves the top is booked on the top. The places of movers in their
-        order: the first that suffices alone, else as many as it takes of the first *looked_at* of the target, less
-        those not needed, the last first. *milli* shared milli-CPU are booked on the pool, if it *shares*.
+        *pool* is the target or lies in it; a mover that leaves the top is booked on the top. Takes the first mover
+        that suffices alone. Otherwise adds movers in order, the first *looked_at* of the target at most, then drops
+        unneeded ones, the last first. *milli* shared milli-CPU are booked on the pool, if it *shares*.
         """
         cdef int i, tried = 0
         if not (0 <= target < self.supply.count and self.first[target] <= pool <= target):

@@ -1,13 +1,13 @@
-"""Node objects as most are, read at once: what is unusual or wrong in one is left to the reader that can say so."""
+"""A fast reader of ordinary Node objects; unusual or faulty ones go to the full reader, which has the messages."""
 
 from cpython.dict cimport PyDict_Next
 from cpython.object cimport PyObject
 
 
 def read_usual(value):
-    """Return name, labels, pairs of what pods may use, taints, and whether a node is unschedulable, and ready (None: not said).
+    """Return a node's name, labels, allocatable pairs, taints, whether it is unschedulable, and ready (None: not said).
 
-    None for what is no dict, for a node with taints, and for values that are not of the usual types.
+    None for anything but a dict, for a node with taints, and for values of unusual types.
     """
     cdef dict meta, status, labels, offered
     cdef object unschedulable = False, ready = None

@@ -14,11 +14,11 @@ from nri_policy.native._domains import Domains
 
 def arrange(list nodes not None, tuple levels not None, dict wanted not None, dict left_out not None,
             int32_t[::1] in_order not None):
-    """Return the paths that *nodes* have by their labels, sorted, the first node of each by name, and all others.
+    """Return the sorted paths of *nodes* (their labels of *levels*), the first node of each by name, and further nodes.
 
-    Others come as a dict from the index of their path. A node that is not ready, cordoned, or lacks one of the *wanted*
-    labels or a level takes no part: its name and why go to *left_out*. Fills *in_order* with the indices of paths, in the
-    order of their first nodes among *nodes*.
+    Further nodes are in a dict by the index of their path. *left_out* gets the name of each excluded node,
+    and why: it is not ready, cordoned, or lacks a *wanted* label or a level. Fills *in_order* with the indexes of
+    paths, in the order of their first nodes in *nodes*.
     """
     cdef dict top = {}, at, labels
     cdef list paths = [], firsts = []
@@ -60,7 +60,7 @@ def arrange(list nodes not None, tuple levels not None, dict wanted not None, di
 
 
 cdef _flatten(dict at, tuple above, int left, list paths, list firsts, dict others):
-    """Add what is below a domain, in order."""
+    """Append the paths and nodes below a domain, in order."""
     for value in sorted(at):
         below = at[value]
         if left:
@@ -105,7 +105,7 @@ cdef _find_in_order(list nodes, list firsts, int32_t[::1] in_order):
 
 
 cdef inline Slot *_slot(Slot *slots, size_t size, PyObject *node) noexcept:
-    """Return where a node is in the table, or would be."""
+    """Return the slot of a node in the table, or the empty slot for it."""
     cdef size_t at = (<size_t> node >> 4) & (size - 1)
     while slots[at].node and slots[at].node != node:
         at = (at + 1) & (size - 1)
@@ -114,10 +114,10 @@ cdef inline Slot *_slot(Slot *slots, size_t size, PyObject *node) noexcept:
 
 def arrange_by_labels(list nodes not None, const int32_t[::1] by_name not None, tuple keys not None,
                       int32_t[::1] places not None):
-    """Return *nodes* by the values of labels, then by name, their indices in this order, and its domains.
+    """Return *nodes* sorted by the values of the labels *keys*, then by name; their indexes; the tree of these values.
 
-    *by_name* are the indices of nodes by name. An index may have no node. A missing label is the empty value. Fills
-    *places* with the place in the order of each index, -1 without a node.
+    *by_name* lists the indexes of *nodes*, sorted by name; a node may be None. A missing label counts as the empty
+    value. Fills *places*: index -> place in the sorted list, -1 without a node.
     """
     cdef dict top = {}, at, labels
     cdef list branches = [], firsts = [], found = []
@@ -172,7 +172,7 @@ def arrange_by_labels(list nodes not None, const int32_t[::1] by_name not None, 
 
 
 cdef _line_up(dict at, int level, int last, int split, list branches, list firsts):
-    """Add what is below a domain, in order, and from which level on each is in other domains than the one before."""
+    """Append the nodes below a domain, in order, and for each the first level that differs from the node before."""
     for value in sorted(at):
         below = at[value]
         if level < last:
@@ -184,10 +184,10 @@ cdef _line_up(dict at, int level, int last, int split, list branches, list first
 
 
 def index_nodes(list nodes not None, list paths not None):
-    """Return the places of *nodes* by name and by the last value of their path, those with taints, and the amounts.
+    """Return indexes of *nodes* (by name, by the last value of the path, with taints), and their allocatable amounts.
 
-    The last thing returned is whether each node's name is the last value of its path. Where two have the same last value,
-    the second dict is shorter than the first.
+    Also return whether every node's name is the last value of its path. If two paths have the same last value, the
+    second dict is shorter than the first.
     """
     cdef dict by_name = {}, by_host
     cdef set tainted = set()

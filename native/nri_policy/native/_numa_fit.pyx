@@ -11,10 +11,10 @@ from nri_policy.native._numa_node cimport NumaNode
 from nri_policy.native._numa_request cimport HOST, SHARED, Request, Work
 from nri_policy.native._numa_score cimport score
 
-# Verdicts; with UNRESOLVABLE added where zones that are empty would not hold the pod either.
+# Verdicts; UNRESOLVABLE is added if the pod would not fit even into empty zones.
 FITS, STALE, INIT, SIDECAR, CONTAINER, POD = range(6)
 UNRESOLVABLE = 0x80
-NO_ZONE = -1        # nothing that is asked ties it to a zone
+NO_ZONE = -1        # no requested resource ties the step to a zone
 
 cdef enum:
     cFITS, cSTALE, cINIT, cSIDECAR, cCONTAINER, cPOD
@@ -49,9 +49,9 @@ def evaluate(list nodes not None, Request request not None, int strategy, uint8_
 
 
 def place(NumaNode node not None, Request request not None):
-    """Return the zone of each step of the filter: the pod's in all or each container's; None where none is chosen.
+    """Return the zone id of each step of the filter: one step for the pod, or one per container.
 
-    An id, NO_ZONE for one that needs none. None instead of all if the pod does not fit.
+    NO_ZONE stands for a step that needs no zone. None if the pod does not fit, or the node does not choose one zone.
     """
     cdef Work work = Work(node.count, request)
     cdef int step, first = 0 if node.by_pod else 1, last = 1 if node.by_pod else request.steps

@@ -18,10 +18,10 @@ cdef enum:
 
 @cython.final
 cdef class Distances:
-    """The costs between the zones of a node, by position; nodes that are alike share one."""
+    """The distances between the zones of a node, by position; equal nodes share one object."""
 
     def __cinit__(self, costs):
-        """*costs* are rows of distances, None where one is missing; all are taken to 0 .. 2^31 - 1."""
+        """*costs* are rows of distances, None for a missing one; values are cut to 0 .. 2^31 - 1."""
         cdef int row, column, size
         self.count = len(costs)
         self.costs = <int32_t *> PyMem_Calloc(max(self.count * self.count, 1), sizeof(int32_t))
@@ -113,12 +113,12 @@ cdef class NumaNode:
         return 0
 
     def less(self, takes, above=()):
-        """Return the node as it is without what was promised: for each, a zone and {resource: amount}.
+        """Return the node without promised amounts; each of *takes* is a zone and {resource: amount}.
 
-        Without a zone (None) it is taken off the one that has most: the node may choose any, and no other
-        would leave less for a container. What no zone has is taken off none. Zones *above* are the ids of
-        several, and {resource: amount} that these have left together, which may be less than their sum. What
-        is taken off several zones (a frozenset of ids) is taken off what they have left together only.
+        For the zone None, the amount is subtracted from the zone with the most: the node may choose any zone, and
+        this choice leaves the least for a container. An amount that fits no zone is not subtracted. *above* lists wider
+        zones: the ids of zones, and the {resource: amount} that they have left together, which can be less than
+        their sum. An amount for several zones (a frozenset of ids) is subtracted only from such a common amount.
         """
         cdef NumaNode node = NumaNode.__new__(
             NumaNode, zones=self.zones, columns=self.columns, distances=self.distances, available=None,
@@ -148,9 +148,9 @@ cdef class NumaNode:
         return node
 
     def most(self, amounts):
-        """Return the zone that has room for {resource: amount}, and most of it.
+        """Return the zone with the most free of these resources, if the {resource: amount} fits there.
 
-        None if none has, or if zones have nothing of what is asked.
+        None if no zone has room, or no zone lists a requested resource.
         """
         cdef int column, row
         cdef list wanted = [amounts.get(self.columns.names[column], 0) for column in range(self.width)]
@@ -158,7 +158,7 @@ cdef class NumaNode:
         return None if row < 0 else self.zones[row]
 
     cdef int _limit(self, ids, list taken, dict left) except -1:
-        """Leave the zones with *ids* no more than they have *left* together without what was *taken*."""
+        """Subtract *taken* from what the zones *ids* have *left* together; no zone then has more than that."""
         cdef int row, column, at
         for column in range(self.width):
             name = self.columns.names[column]
@@ -173,7 +173,7 @@ cdef class NumaNode:
         return 0
 
     cdef int _most(self, list amounts) except -2:
-        """The zone that has room and most of what is asked, compared by resource in turn; -1: there is none."""
+        """Return the row of the roomiest zone in which *amounts* fit, compared resource by resource; -1: none."""
         cdef int row, best = -1
         for row in range(self.count):
             if self._has(row, amounts) and (best < 0 or self._has_more(row, best, amounts)):

@@ -17,24 +17,24 @@ cdef class Request:
     cdef amount_t *amounts          # steps * width
     cdef int64_t *whole             # steps * width
     cdef int64_t *weights           # width
-    cdef int32_t *names             # width: resource index, -1 for one that no node has
+    cdef int32_t *names             # width: resource index; -1: no node has it
     cdef uint8_t *kinds             # width: SHARED, HOST, ALWAYS
-    cdef uint8_t *verdict           # steps: what it is called if it does not fit
-    cdef uint8_t *stays             # steps: whether it holds what it takes while the next ones start
+    cdef uint8_t *verdict           # steps: the verdict if the step does not fit
+    cdef uint8_t *stays             # steps: whether the container still runs when the next one starts
     cdef uint8_t *asked             # steps * width
 
 
 @cython.final
 cdef class Work:
     cdef Request request
-    cdef Columns columns        # that `column` and `hosted` are of
-    cdef amount_t *cells        # zones * width: what is free, by zone and resource of the request
-    cdef amount_t *sums         # (zones + 1) * width: of what is chosen so far
+    cdef Columns columns        # of the node for which `column` and `hosted` were made
+    cdef amount_t *cells        # zones * width: free amounts, by zone and resource of the request
+    cdef amount_t *sums         # (zones + 1) * width: free amounts of the zones chosen so far
     cdef amount_t *most         # (zones + 1) * width: the largest amount of the candidates from here on
-    cdef double *shares         # width: of one zone, what is asked of what is free
-    cdef long budget            # sets of zones that may still be looked at for one node
+    cdef double *shares         # width: requested / free, in one zone
+    cdef long budget            # sets of zones still to try for one node, at most
     cdef int32_t *column        # width: column of the node, -1 if none of its zones lists it
-    cdef int *candidates        # zones that list all that is asked
+    cdef int *candidates        # zones that list every requested resource
     cdef int *chosen
     cdef int *best
     cdef int *placed            # steps: the zone of each

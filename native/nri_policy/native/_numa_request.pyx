@@ -105,7 +105,7 @@ cdef class Work:
                     break
 
     cdef void gather(self, NumaNode node, const amount_t *source) noexcept:
-        """Copy what the zones have of what is asked."""
+        """Copy the zones' amounts of the requested resources from *source*."""
         cdef int zone, column, at, width = self.request.width
         for column in range(width):
             at = self.column[column]

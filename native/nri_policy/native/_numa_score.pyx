@@ -34,7 +34,7 @@ cdef int score(NumaNode node, Request request, int strategy, Work work) noexcept
 
 
 cdef int _least(NumaNode node, Request request, int step, int strategy, Work work) noexcept:
-    """Return the least score of the zones that is not 0, 0 if all are."""
+    """Return the least non-zero score of a zone; 0 if all scores are 0."""
     cdef int zone, found, least = 0
     for zone in range(node.count):
         if strategy == BALANCED:

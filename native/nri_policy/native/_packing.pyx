@@ -16,7 +16,7 @@ from nri_policy.native._counts cimport Counts
 from nri_policy.native._domains cimport Domains
 
 cdef enum:
-    SMALL = 1024  # slices of a domain that is counted by its size
+    SMALL = 1024  # domains with fewer slices are counted by their slices
 
 
 class Refusal(Exception):
@@ -51,10 +51,10 @@ cdef class Places:
 
 @cython.final
 cdef class Entries:
-    """What assignments have for pods at a leaf: the last one of each leaf is kept, and used again for as many."""
+    """Entries of assignments, one per leaf. The last entry of a leaf is reused for the same number of pods."""
 
     cdef list made      # by leaf; None before
-    cdef int32_t *pods  # by leaf: of the one that is kept
+    cdef int32_t *pods  # by leaf: pods of the kept entry
     cdef object make
 
     def __cinit__(self, int leaves, make not None):
@@ -90,8 +90,8 @@ def pack(Counts counts not None, int count, *, int level, bint required=False, b
 
     They are looked for at *level*, and above it unless *required* or *unconstrained*; *ascending* fills the smallest
     domains first (LeastFree); *balanced* tries to give as much to every domain first, and fills like BestFit whatever
-    *ascending* says; *compact* fills as few domains as it can below the slice level. All of them go *within* one domain,
-    at *level* or above it, where one is given; nothing is balanced there. Raises Refusal.
+    *ascending* says; *compact* fills as few domains as it can below the slice level. With *within*,
+    all pods go into that domain, which is at *level* or above it, and nothing is balanced. Raises Refusal.
     """
     cdef Order order = Order(True, ascending, counts.score is not NULL)
     cdef int need = counts.leaders is not NULL
@@ -187,10 +187,10 @@ cdef int64_t _gather(Row row, Row into, int64_t left, Order order):
 
 
 cdef int _single(Counts counts, int low, int high, int wanted, int need, Order order, bint required) noexcept nogil:
-    """Return the one domain that is to hold all, -1 if none does.
+    """Return the one domain that takes all pods, -1 if none has room.
 
-    BestFit looks among those that share the score of the first in the order, a required request among those that share
-    the score of the first that holds all, as LeastFree does.
+    BestFit searches the domains that have the first one's score. A required request and LeastFree search the domains
+    that have the score of the first one with room.
     """
     cdef int domain, best = -1, slices, leaders, tier_leaders = 0
     cdef int64_t tier = 0, score
@@ -220,9 +220,9 @@ cdef int _single(Counts counts, int low, int high, int wanted, int need, Order o
 
 
 cdef int64_t _fits_at_most(Counts counts, int low, int high, Order order):
-    """Return what a refusal of a required request says would fit: plain slices of the first domain in the order.
+    """Return the number that the refusal of a required request reports: slices that fit the first domain in the order.
 
-    Matches Kueue where it is LeastFree: the pods of the last one. Domains whose nodes are gone do not count.
+    With LeastFree, the pods that fit the last domain, as in Kueue. Domains that lost all nodes do not count.
     """
     cdef Row row = Row()
     cdef int index, at
@@ -365,7 +365,7 @@ cdef bint _is_host_smaller(Counts counts, Row given, int level):
 cdef _sort_inside(Row row, int unit, bint compact, Order order):
     """Sort candidates below the slice level: fewest pods first, or with *compact* those that hold most units.
 
-    What they hold of units counts as their slices.
+    Units that fit a candidate count as its slices.
     """
     cdef int index
     if not compact:

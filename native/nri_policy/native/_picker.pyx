@@ -1,8 +1,8 @@
 """Picking CPUs by topology: spec placement.md §6.
 
 Owns the order in which CPUs are taken from the domains chosen (`_cpu_domains`): whole idle L3 domains and clusters, then
-whole idle cores, then single threads. It also knows which threads are the first of their cores.
-What may be taken is the caller's: candidates and, for CPUs cut out of shared pools, a Slack.
+whole idle cores, then single threads. Also finds the first thread of each core.
+The caller says what may be taken: candidates and, for CPUs cut out of shared pools, a Slack.
 A group is idle if all its CPUs are candidates. Every stage is greedy with a total order, ties go to the lowest id.
 """
 
@@ -30,11 +30,11 @@ cdef class Picker:
     cdef uint64_t *masks
 
     # What is under way, valid during one pick:
-    cdef bint spare_cores       # a thread goes to an idle core before one that somebody else has broken
+    cdef bint spare_cores       # single threads prefer an idle core to a core that another container uses in part
     cdef bint whole_cores       # no single threads
     cdef uint64_t *left         # candidates not taken yet, of the class and the domains under way
     cdef uint64_t *taken
-    cdef uint64_t *own          # what was taken, and what is held beside it
+    cdef uint64_t *own          # taken CPUs, and CPUs that the taker has already
     cdef uint64_t *open         # all candidates
 
     def __cinit__(self, Domains domains not None, groups):
@@ -62,11 +62,10 @@ cdef class Picker:
              bint spare_cores=False, bint whole_cores=False):
         """Return *n* of *candidates*; ValueError where there are fewer, or where *slack* allows fewer.
 
-        *classes* are disjoint sets in the order of preference: all that can be had of the first is taken first; CPUs
-        in none of them come last. *slack* is used up by what is picked. *beside* is what the taker holds already: its
-        domains are chosen from the start. CPUs of it that are gone since do not count. *spare_cores* takes a single
-        thread of an idle core before one of a core that is not idle; those left over of several always are. *whole_cores* takes nothing but whole idle cores, so that
-        it may be more than *n*.
+        *classes* are disjoint sets, the preferred one first; CPUs outside of them come last. The pick uses up *slack*.
+        *beside* are CPUs that the taker has already: their domains count as chosen; CPUs that went offline do not
+        count. *spare_cores* takes a single thread from an idle core before one from a busy core, as for *n* > 1.
+        *whole_cores* takes only whole idle cores, so the result can have more than *n* CPUs.
         """
         cdef CPUSet rest = candidates, part
         cdef int wanted = n, cpu
@@ -89,7 +88,7 @@ cdef class Picker:
         return from_words(self.taken, self.width)
 
     def first_threads(self, CPUSet cpus not None):
-        """Return the lowest of *cpus* in each core that has any of them."""
+        """Return the lowest CPU of *cpus* in each core."""
         cdef int w, v
         cdef uint64_t word, together
         cdef Group *core
@@ -180,7 +179,8 @@ cdef class Picker:
     cdef int _core_domain(self, int wanted, Slack slack) noexcept:
         """Return the L3 domain to take whole idle cores from, -1 if none has one.
 
-        Beside what was taken, then the tightest that can hold all that is wanted, then the one with most of them.
+        The domain beside most of the CPUs taken so far; then the tightest that can hold all *wanted* CPUs; then the
+        one with the most idle CPUs.
         """
         cdef int best = -1, best_idle = 0, d, index, idle, order
         cdef Domains domains = self.domains

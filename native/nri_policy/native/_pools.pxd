@@ -9,11 +9,11 @@ cdef class Supply:
     cdef int width                # words of a CPU mask
     cdef int *parent              # id of the parent, -1 for the top
     cdef int *depth               # links from the top
-    cdef int *home                # CPU id -> deepest pool that holds it, -1 for none
+    cdef int *home                # CPU id -> its deepest pool; -1: none
     cdef uint64_t *sharable       # capacity: CPUs that are neither isolated nor reserved
     cdef uint64_t *isolated       # capacity: kernel-isolated CPUs
     cdef char *wide               # whether the pool spans more than one NUMA node
-    cdef int64_t *package_milli   # a limit up to so much fits one package, of which the pool spans several; or 0
+    cdef int64_t *package_milli   # pools of several packages: the largest limit that fits one package; others: 0
     # The state, one block in this order, so that a snapshot is a copy:
     cdef char *state
     cdef size_t state_size

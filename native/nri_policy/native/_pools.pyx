@@ -357,7 +357,7 @@ cdef class Slack:
         return self.allows(cpus.words, 0, min(cpus.used, self.supply.width))
 
     cdef bint allows(self, const uint64_t *words, int low, int high) noexcept nogil:
-        """Whether the CPUs in words[low..high-1] may all be cut together; `use` has not been called for them."""
+        """Whether the CPUs in words[low..high-1] may be cut together; call it before `use`."""
         cdef bint allowed
         self._count(words, low, high, -1)
         allowed = self._within(words, low, high)

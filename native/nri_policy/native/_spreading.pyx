@@ -11,30 +11,31 @@ from nri_policy.native._counts cimport Counts
 from nri_policy.native._domains cimport Domains
 
 MAX_WEIGHT = 1_000_000
-FAILING = 5         # recent failures from which on a host is passed over while there are others
+FAILING = 5         # a host with so many recent failures gets pods only if no other host has room
 
 cdef int cFAILING = FAILING
 cdef int64_t cMAX_WEIGHT = MAX_WEIGHT
 
 
 cdef struct Split:
-    int64_t *have       # by domain: pods that run there, of those who are spread
+    int64_t *have       # by domain: running pods of the spread group
     int64_t *room       # by domain: how many more fit
     int64_t *given      # by domain: the result
     int32_t *weight     # by domain; NULL: 1 for all
     int64_t *inside     # by domain: pods per weight of the branch inside it that would take the next pod
-    uint8_t *unlabelled # by domain: whether its hosts lack the label; of equal branches it is the last
-    const int32_t *every    # by leaf: all pods that run there
+    uint8_t *unlabelled # by domain: whether its hosts lack the label; it comes last among equals
+    const int32_t *every    # by leaf: all running pods
     int base            # id of the first leaf
 
 
 def spread(Counts counts not None, int64_t pods, const int32_t[::1] own not None, const int32_t[::1] every not None,
            const int32_t[::1] failures not None, *, packed, list weights not None, unlabelled, int64_t most=-1):
-    """Return a list of (leaf, pods) by leaf, and the pods that fit nowhere.
+    """Return a list of (leaf, pods) by leaf, and the number of pods that fit nowhere.
 
-    By leaf, *own* pods run there of those who are spread, *every* pods in all, and recent *failures*. Of the levels
-    above the last, *packed* says which are filled one after the other, *weights* has for each the weights by domain
-    (a dict, 1 for others). *unlabelled* are the domains whose hosts lack the label. No leaf gets more than *most* together with its own pods, if that is not negative.
+    Numbers by leaf: *own* running pods of the spread group, *every* running pod, recent *failures*. Levels above the
+    last: *packed* says whether domains are filled one after the other; *weights* maps domains to weights (default 1).
+    *unlabelled* are the domains whose hosts lack the label. With *most* >= 0, a leaf has at most so many pods of the
+    group, running ones included.
     """
     cdef Domains domains = counts.domains
     cdef int n = domains.count + 1, leaves = domains.leaves, level, domain, last = domains.levels - 1
@@ -118,7 +119,7 @@ cdef int _branches(Split *split, Domains domains, int low, int high, int64_t pod
 
 cdef int _pass_to_failing(Split *split, int low, int high, int64_t left, const int32_t[::1] failures,
                           int *ids) except -1:
-    """Give what the others have no room for to the hosts that fail, those that fail least first."""
+    """Give the remaining pods to failing hosts, those with the fewest failures first."""
     cdef int host, count
     cdef dict kinds = {}
     for host in range(low, high):
@@ -151,8 +152,8 @@ cdef int _pack(Split *split, int low, int high, int64_t left) except -1:
 cdef int64_t _fill(Split *split, Domains domains, int *ids, int count, int64_t pods, bint hosts, int *spare) noexcept:
     """Raise the fewest per weight first, up to their room; return how many pods found a place.
 
-    Level t gives every branch what brings it to t pods per weight. What the highest level that does not take too many
-    leaves is given one by one; with *spare* ids, of equal branches to the one whose inside balances best.
+    Find the highest t at which there are enough pods to bring every branch to t pods per weight. Then give the rest
+    one by one; with *spare* ids, among equal branches to the one that balances best inside.
     """
     cdef int64_t total = 0, level, taken = 0
     cdef int at
@@ -214,7 +215,7 @@ cdef int64_t _taken(Split *split, const int *ids, int count, int64_t level, int6
 
 cdef void _give_singly(Split *split, Domains domains, int *ids, int count, int64_t left, bint hosts,
                        int *spare) noexcept:
-    """Give *left* pods one by one to the first by `_before`; *ids* becomes a heap of those that have room."""
+    """Give *left* pods one by one, each to the first branch by `_before`; *ids* becomes a heap of open branches."""
     cdef int at, size = 0
     for at in range(count):
         if split.given[ids[at]] < split.room[ids[at]]:

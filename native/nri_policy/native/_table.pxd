@@ -1,7 +1,7 @@
 cimport cython
 from libc.stdint cimport int64_t, uint64_t
 
-cpdef enum Column:  # of a row, in the order in which they decide; higher is better in each
+cpdef enum Column:  # criteria in the order in which they decide; higher is better
     ISOLATED_FIT
     AFFINITY
     HINTS
@@ -14,7 +14,7 @@ cpdef enum Column:  # of a row, in the order in which they decide; higher is bet
     MEMORY_TIGHTNESS
     CPU_CLASS
     UNDISTURBED_MEMORY
-    DEPTH               # the last one for which a container may be moved
+    DEPTH               # the last criterion that justifies moving a container
     PACKAGES
     NODES
     L3S
@@ -25,7 +25,7 @@ cpdef enum Column:  # of a row, in the order in which they decide; higher is bet
 
 cdef enum:
     WIDTH = ID + 1
-    CELLS = WIDTH + 2  # of a row with all that is known of its pool
+    CELLS = WIDTH + 2  # of a row, with its shortfall and whether it is excluded
 
 
 @cython.final
@@ -33,7 +33,7 @@ cdef class Table:
     cdef readonly int count
     cdef double *values           # count rows of a value for each Column
     cdef int64_t *shortfall       # milli-CPU (or bytes) that a pool lacks; 0 where it can hold the request
-    cdef char *excluded           # whether a pool is out of the comparison whatever it has
+    cdef char *excluded           # whether a pool takes no part in the comparison
 
     cdef bint _higher(self, int pool, int other, int columns) noexcept
     cdef uint64_t _cell(self, int pool, int column) noexcept

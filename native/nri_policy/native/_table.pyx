@@ -60,7 +60,7 @@ cdef class Table:
         return self.shortfall[pool]
 
     def exclude(self, int pool):
-        """Take *pool* out of the comparison, whatever it has."""
+        """Exclude *pool* from the comparison."""
         if not 0 <= pool < self.count:
             raise IndexError(f"no pool {pool}")
         self.excluded[pool] = True
@@ -129,7 +129,7 @@ cdef class Table:
     def pack(self):
         """Return the table as bytes for `unpack`: the names of the columns, then their cells.
 
-        A column whose cells are all equal takes one of them; whole numbers take as many bytes as the largest needs.
+        A column of equal cells stores one cell; whole numbers use the width of the largest one.
         """
         cdef int pool, column, cells, width
         cdef uint64_t first, cell
