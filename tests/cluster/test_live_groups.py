@@ -45,7 +45,7 @@ def test_no_node_is_ready_for_a_while(cluster: Cluster) -> None:
 
 
 def test_a_quota_or_a_name_of_one_user_holds_nobody_up(cluster: Cluster) -> None:
-    """No more than one PlacementGroup is allowed; who has the second one is told."""
+    """The quota allows no PlacementGroup, and an Event says so."""
     quotas = f"{SHOP}/resourcequotas"
     kind = "count/placementgroups.placement.nri"
     quota = {"metadata": {"name": "q"}, "spec": {"hard": {kind: "0"}},

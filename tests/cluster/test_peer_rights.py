@@ -107,7 +107,7 @@ async def test_the_topology_is_written_and_what_others_have_written_stays(
         (owner,) = found["metadata"]["ownerReferences"]
         assert owner["name"] == "node-a"
 
-        # somebody changes it in between, and then it is gone
+        # another client changes the object, then deletes it
         note = {"metadata": {"annotations": {"example.com/seen": "yes"}}}
         await ask("PATCH", f"{NRT}/node-a", note, content=MERGE)
         await sink.put(second, fresh=False)

@@ -100,7 +100,7 @@ def _quota_file(path: str) -> Path:
 @contextmanager
 def frozen(path: str) -> Iterator[None]:
     """Freeze the processes of the cgroup *path* for the while, as far as the host can."""
-    if _hierarchy_of("freezer") is not None:  # of version 1: in version 2 it is no controller
+    if _hierarchy_of("freezer") is not None:  # only cgroup v1 has this controller
         file, freeze, thaw = _folder(path, "freezer") / "freezer.state", "FROZEN", "THAWED"
     else:
         file, freeze, thaw = _folder(path) / "cgroup.freeze", "1", "0"

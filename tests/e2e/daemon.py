@@ -141,7 +141,7 @@ class Daemon:
         self._process.await_line("event=reload", after=before)
 
     def containers(self) -> dict[str, Any]:
-        """Return what it says of its containers, by name."""
+        """Return its report of the containers, by name."""
         done = self.ask("containers", "-o", "json")
         done.check_returncode()
         shown: dict[str, Any] = json.loads(done.stdout)

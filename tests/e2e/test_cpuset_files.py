@@ -81,7 +81,7 @@ def test_a_cgroup_below_keeps_its_own_part_or_has_all_again(top: Path) -> None:
         assert (cpus_of(whole), cpus_of(part)) == ("1", "1")
     assert confine("0-1", Change.WHOLE).cpus == CPUSet([0, 1])
     if nested_matters(top):
-        # part was all there was: nobody can tell it from one that had all
+        # `part` had all CPUs at that time, so it looks like `whole`
         assert (cpus_of(whole), cpus_of(part)) == ("0-1", "0-1")
 
 

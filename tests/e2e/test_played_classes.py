@@ -134,7 +134,7 @@ def test_limits_of_disks_go_with_the_creation_and_follow_to_a_disk_that_comes(
     assert not any(each.unified for each in given(runtime, late))
     attach(host_root, "sdb", "8:16", "disk/by-id/late")
     with suppress(OSError, StopIteration):  # else the daemon looks within a minute
-        # the kernel tells of some disk, as it does of one that comes
+        # the kernel sends an event of some disk, as it does for a new one
         (next(UEVENTS.iterdir()) / "uevent").write_text("change")
     told = eventually(
         lambda: daemon.ask("explain", "late/main", "-o", "json").stdout,

@@ -1,4 +1,4 @@
-"""A daemon whose package is removed while it runs answers those who ask that it was."""
+"""A running daemon whose package was removed says so to its clients."""
 
 from __future__ import annotations
 

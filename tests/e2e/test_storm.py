@@ -99,7 +99,7 @@ class Storm:
 
 
 def places(daemon: Daemon, living: list[Container]) -> dict[str, Any]:
-    """Return where the daemon says that containers are; None for one that it has not heard of."""
+    """Return the placements that the daemon reports; None for an unknown container."""
     shown = daemon.containers()
     names = {each.id: f"default/{each.pod.name}/{each.name}" for each in living}
     return {

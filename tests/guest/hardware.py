@@ -1,4 +1,4 @@
-"""The machines that are emulated: what each has that the others have not."""
+"""The emulated machines, and the hardware that is special to each."""
 
 from __future__ import annotations
 

@@ -53,7 +53,7 @@ class Manner(Struct, frozen=True, kw_only=True):
 
     @property
     def keeps(self) -> bool:
-        """Whether it does what it is asked for."""
+        """Whether it stores the properties that it is sent."""
         return self.answered.endswith("answered")
 
 

@@ -104,7 +104,7 @@ class Invariants:
         return f"L2: it does not come to rest in {MOST_ROUNDS} rounds", texts
 
     def _left(self, world: World) -> Iterator[str]:
-        """Yield what is not as it is to be."""
+        """Yield a text for everything that differs from what is due."""
         model, daemon = self._model, world.daemon
         assert daemon is not None
         due = model.due(world)

@@ -115,16 +115,16 @@ class Files:
 class State(Struct, frozen=True, kw_only=True):
     """One state of a life."""
 
-    past: int  # a hash of what it can do from now on, but for the next two that are in `key`
+    past: int  # a hash of all other state that decides what it can do
     start: Tables
-    node: tuple[int, int, int | None]  # engine and pods then, and the engine that the store has
-    inputs: tuple[Any, ...] = ()  # that came since
-    jobs: tuple[str, ...] = ()  # under way: what each is, "" once it is done
-    calls: tuple[tuple[tuple[int, int], ...], ...] = ()  # what those of them say that are calls
+    node: tuple[int, int, int | None]  # engine and pods at the start, and the engine in the store
+    inputs: tuple[Any, ...] = ()  # since the start
+    jobs: tuple[str, ...] = ()  # what each job does, "" once it is done
+    calls: tuple[tuple[tuple[int, int], ...], ...] = ()  # the contents of jobs that are calls
     waits: bool = False  # a timer runs
     busy: frozenset[str] = frozenset()  # tasks that are under way
-    able: tuple[str, ...] = ()  # tasks that have something to do
-    patient: bool = False  # it waits for something, or will try something again
+    able: tuple[str, ...] = ()  # tasks with work to do
+    patient: bool = False  # it waits, or will retry
     asking: bool = False  # a request is being handled
     had_answered: Any = None  # then: an answer that was not heard yet
     answer: Any = None  # to the latest request, once it is there, until it is heard

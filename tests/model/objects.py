@@ -87,7 +87,7 @@ class Objects:
         return Tables(values, tuple(key), now)
 
     def put(self, tables: Tables) -> None:
-        """Have the tables be as they were; each stays the object that it is."""
+        """Restore the contents of the tables; each table stays the same object."""
         values = tables.values
         for number, fields, name, table in self._tables:
             table.clear()

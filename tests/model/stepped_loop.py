@@ -145,7 +145,7 @@ class SteppedLoop(asyncio.AbstractEventLoop):
     def call_soon(  # type: ignore[override]
         self, callback: Callable[..., object], *args: Any, context: Context | None = None
     ) -> Any:
-        """Call something as soon as it is its turn."""
+        """Queue a callback, as asyncio does."""
         called = Callback(callback, args, context)
         self._ready.append(called)
         return called

@@ -61,7 +61,7 @@ class Step(IntEnum):
     GONE = 14
 
 
-# what the daemon does by itself, in the order in which it does it in a round
+# the daemon's own actions, in the order of one round
 _ACTIONS = ("write", "partitions", "read", "overlaps", "persist", "resizes", "inform", "send")
 
 ASKING = {
@@ -100,21 +100,21 @@ class Kind(Struct, frozen=True, kw_only=True):
 
     name: str
     milli: int  # 0: BestEffort
-    resized: int = 0  # milli-CPU that it may be resized to; 0: it is not
-    pod: str = ""  # that it is in; empty: one of its own
+    resized: int = 0  # milli-CPU after a resize; 0: never resized
+    pod: str = ""  # name of its pod; empty: a pod of its own
 
 
 class Scene(Struct, frozen=True, kw_only=True):
-    """What there is at the beginning, and how much may happen."""
+    """The initial state, and how many changes and faults may follow."""
 
     name: str
     kinds: tuple[Kind, ...]
     cgroups: str = "writable"  # or read-only, invisible, hidden (there are files of none), systemd
     running: int = 0  # how many of the containers run at the beginning
-    faults: int = 0  # that may come, of all kinds
-    changes: int = 3  # that the kubelet makes: creations, resizes, ends
-    settings: int = 0  # times that the reserved CPU becomes another
-    plugs: int = 0  # times that a CPU goes offline, or comes back: files of cgroup v2 keep it
+    faults: int = 0  # how many faults may happen, of all kinds
+    changes: int = 3  # how many the kubelet makes: creations, resizes, ends
+    settings: int = 0  # how often the settings change the reserved CPU
+    plugs: int = 0  # how often a CPU goes offline or returns; files of cgroup v2 keep it
     partitions: str = "off"  # the setting exclusivePartitions
 
 
@@ -125,11 +125,11 @@ class Box(Struct, frozen=True, cache_hash=True):
     recorded: int = 0  # by the runtime; 0: none
     planned: int = NONE  # what the resize under way will set
     cgroup: int = NONE
-    kept: int = NONE  # systemd's property; NONE: it has none
+    kept: int = NONE  # systemd's property; NONE: not set
     size: int = 0  # 1: as resized, by the runtime's record
     in_force: int = 0  # the same by the cgroup
-    missed: bool = False  # the runtime has failed to update it, which nobody hears of
-    slow: bool = False  # it was resized after the daemon's last look before it took that back
+    missed: bool = False  # the runtime failed to update it, and reported no error
+    slow: bool = False  # resized after the look that preceded the reverted resize
 
 
 class Broken(NamedTuple):
@@ -241,7 +241,7 @@ class Model:
         )
 
     def finish(self, world: World, texts: list[str]) -> World:
-        """Let everybody go on with what is begun; *texts* get what they do."""
+        """Run all steps that are under way to their end; append their texts to *texts*."""
         for _ in range(MOST_STEPS):
             move = next(self._due_moves(world), None)
             if move is None:
@@ -320,7 +320,7 @@ class Model:
         return mask_of(world.tree.runs_on(self.path(index), CPUSETS[cpus]))
 
     def partitions_left(self, world: World) -> Sequence[str]:
-        """Return which files of partitions are not as they are to be: the kernel says so."""
+        """Return the partition files that differ from what is due, by the kernel."""
         if world.tree is None or world.daemon is None:
             return ()
         due = self._partitions(world.daemon.engine)
@@ -578,7 +578,7 @@ class Model:
         return f"the runtime goes on with {self.names[index]}", self._with(world, index, after)
 
     def _update(self, world: World, index: int, cpus: int) -> World:
-        """Do what an update says, as far as the runtime does it in this phase."""
+        """Apply an update, as far as the runtime applies it in this phase."""
         box = world.boxes[index]
         if box.step not in _LISTED or not cpus:
             return world
@@ -714,7 +714,7 @@ class Model:
         kernel = Kernel(self, world, fails=fails_now, overtaken=number < world.overtaken)
         daemon = self.daemon.do(daemon, number, kernel)
         text = "; ".join(kernel.texts)
-        if not text:  # nothing has changed, so it does not matter when the daemon hears of it
+        if not text:  # nothing has changed, so the order of this event does not matter
             return "files are read", self._tell(world, daemon, number)
         faults = world.faults - fails
         broken = tuple(kernel.broken)
@@ -758,7 +758,7 @@ class Model:
         return replace(world, boxes=boxes, tree=tree)
 
     def index_of(self, cgroup: str) -> int:
-        """Return whose cgroup it is; NONE of a pod's."""
+        """Return the index of the container with this cgroup; NONE for a pod's cgroup."""
         return self._paths.get(cgroup, NONE)
 
     def _pod(self, kind: Kind) -> nri_pb2.PodSandbox:

@@ -139,7 +139,7 @@ class ChangingCluster:
         self.random.choice([*actions, self.come_back, self.bind, self.unbind])()
 
     def state(self) -> dict[Any, Any]:
-        """What every leaf that has a node has left, but for what it has none of."""
+        """The non-zero free amounts of every leaf with a node."""
         tree = self.engine.state.tree("default")
         return {
             tree.shape.paths[n]: {

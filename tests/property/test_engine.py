@@ -365,7 +365,7 @@ class Node(RuleBasedStateMachine):
         self._shared_parts_stay(known, cpus_of)
 
     def _shared_parts_stay(self, known: dict[str, Placed], cpus_of: dict[int, CPUSet]) -> None:
-        """Who shares does so in what is left of its pool, where all have room there as before."""
+        """Sharers keep the rest of their pool if all sharers there still fit."""
         engine = self.engines[0]
         tree, capacity, placed = engine.layout.tree, engine.layout.capacity, engine.state.placed
         sharers = {

@@ -61,7 +61,7 @@ def test_any_requests_leave_a_daemon_whose_books_are_right(
         daemon = Daemon(nodes.machine(), nodes.settings(), Environment(state_dir=Path(folder)))
         assert Code.INTERNAL not in asyncio.run(_asked(daemon, requests))
         engine = daemon.node._engine
-        runtime = bookkeeping.Runtime()  # one that was told all that there is to be told
+        runtime = bookkeeping.Runtime()  # as if it had received every change
         for container_id in engine.state.placed:
             runtime.cpus[container_id], runtime.mems[container_id] = engine.state.sent[container_id]
         bookkeeping.check(engine, runtime)

@@ -44,7 +44,7 @@ class Life(EngineDriver):
         self.running: dict[str, Container] = {}
 
     def act(self, action: str, number: int) -> None:  # noqa: C901, PLR0912 - a case for each
-        """Do one of `ACTIONS` to one of `ALL`."""
+        """Apply an action to container *number* of `ALL`."""
         pod, name = ALL[number]
         container = shown(pod)[name]
         match action:

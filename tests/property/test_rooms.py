@@ -27,8 +27,8 @@ MACHINES = (
     *("package:2 numa:2 core:2 pu:2", "package:2 core:4", "package:1 core:8"),
     "package:1 numa:2(hugepages-1Gi=1,3) core:4",
 )
-#: Pods by what they request in all, and their containers by what each requests. Those whose request
-#: is of whole CPUs ask for as many huge pages, where the machine has any.
+# QoS class, milli-CPU of the pod, milli-CPU of each container. A container that requests whole CPUs
+# requests as many huge pages, if the machine has any.
 PODS: tuple[tuple[QoS, int, tuple[int, ...]], ...] = (
     (QoS.GUARANTEED, 4000, (2000, 900, 1100)),
     (QoS.GUARANTEED, 3000, (2000, 1000, 0)),

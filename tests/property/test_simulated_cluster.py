@@ -52,7 +52,7 @@ class Replica:
 
     @property
     def idle(self) -> bool:
-        """Whether it has done what it has seen to do; a task that ended in an error is raised."""
+        """Whether it has written all that it decided; raises the error of a failed task."""
         if self._task.done():
             self._task.result()
         writer = self.writer
@@ -67,7 +67,7 @@ class Play:
         self.api = api
         self.kills = 0
         self._using = using
-        self._passed = 0.0  # seconds that did not have to be waited for
+        self._passed = 0.0  # seconds skipped instead of waited for
         self.replica = Replica(api, using, self._now)
 
     def _now(self) -> float:

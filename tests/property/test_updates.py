@@ -101,11 +101,11 @@ class Told(RuleBasedStateMachine):
         self.engine = Engine(self.whole, nodes.settings(**spec))
         self.runtime = bookkeeping.Runtime()
         self.containers: dict[str, Container] = {}
-        self.pods: dict[int, Pod] = {}  # that have rooms, by their number in ROOMS
+        self.pods: dict[int, Pod] = {}  # index in ROOMS -> pod
         self.now = 0.0
 
     def handle(self, event: Event) -> bool:
-        """Give the engine the event; return whether it was taken."""
+        """Pass the event to the engine; return whether it was accepted."""
         before = {id_: placed.grant for id_, placed in self.engine.state.placed.items()}
         try:
             decision = self.engine.handle(event)

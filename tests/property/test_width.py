@@ -179,7 +179,7 @@ class Life:
         return True
 
     def _check_moves(self, decision: Decision) -> None:
-        """Count who was moved; those who are exempt never are."""
+        """Count moved containers; exempt ones never move."""
         state, up = self.engine.state, 0
         for each in decision.moved:
             placed = state.placed[each.container_id]

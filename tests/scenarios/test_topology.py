@@ -45,7 +45,7 @@ def to_come(runtime: EmbeddedRuntime) -> dict[str, int]:
         ):
             continue
         quota = pod.amounts.cpu.quota.value
-        spec = pod.manifest.spec  # what is in force has lost its quota where its CPUs are its own
+        spec = pod.manifest.spec  # the live limits lack the quotas of exclusive containers
         limits = (spec.limit(pod.manifest.container(each.name), "cpu") for each in there)
         left = quota - 100 * sum(limits)
         if pod.ready and left > 0 and "burstable" not in pod.message.linux.cgroup_parent:
@@ -111,7 +111,7 @@ async def follow(path: Path, folder: Path) -> int:
             assert aside.items() <= coming.items()
             for pod in node.runtime.pods:
                 if pod.id in coming.keys() - aside - view.rooms.keys():
-                    # no room for it, as for its containers
+                    # the pod has no room, so none of its containers runs
                     assert not any(each.state in LIVE for each in pod.containers)
             Twin(view).check(topology["zones"])
             checked += 1

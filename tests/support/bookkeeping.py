@@ -24,8 +24,8 @@ class Runtime:
     def __init__(self) -> None:
         self.cpus: dict[str, CPUSet] = {}
         self.mems: dict[str, CPUSet] = {}
-        self.quotas: dict[str, int] = {}  # of those that had to hear of one
-        self.moved: list[str] = []  # whose CPUs or nodes the last decision changed
+        self.quotas: dict[str, int] = {}  # container id -> quota that the engine has sent
+        self.moved: list[str] = []  # ids whose CPUs or nodes the last decision changed
 
     def list(self, containers: Iterable[Container]) -> None:
         """The runtime lists *containers* with these quotas."""
@@ -226,9 +226,9 @@ def check_grants(
 
 
 def due(engine: Engine) -> dict[str, tuple[CPUSet, CPUSet]]:
-    """Return the CPUs and memory nodes that the runtime is to have of each container, by id.
+    """Return the CPUs and memory nodes that the runtime should have recorded, by container id.
 
-    Those that it is to leave alone are empty. CPUs that a pending resize frees are shared by the
+    Empty for those that it should not set. CPUs that a pending resize frees are shared by the
     resized container alone.
     """
     layout, state = engine.layout, engine.state

@@ -48,7 +48,7 @@ def client_context(ca: Path) -> ssl.SSLContext:
 
 
 def demand_rfc5280(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Have all default contexts demand it, as those of Python 3.13 do.
+    """Make all default contexts demand RFC 5280, as those of Python 3.13 do.
 
     The test authority has no key usage, so it is refused.
     """

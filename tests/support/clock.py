@@ -38,7 +38,7 @@ class SleepingClock(Clock, frozen=True, kw_only=True):
 
 
 class Steps:
-    """Time in seconds, from 0; it tells when everybody who waits for it is asleep."""
+    """A clock in seconds, from 0, that can wait until all its sleepers are asleep."""
 
     def __init__(self) -> None:
         self.time = 0.0

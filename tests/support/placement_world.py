@@ -276,7 +276,7 @@ class Play:
         self.contested = False  # pods that were let through may go to any host
         self.away = 0.0  # seconds of the world before the clock of this controller began
         self.kills = 0
-        self.notices: dict[str, str] = {}  # what Events said, by whom they are about
+        self.notices: dict[str, str] = {}  # object -> text of its latest Event
         self.settings: ClusterSettings = read_settings(settings("rack", HOSTNAME, **spec))
         self.begin()
 

@@ -98,7 +98,7 @@ def test_nobody_moves_before_pinning_is_on_and_then_just_who_was_named(tmp_path:
             name: (change["after"]["cpus"], change["after"]["mems"])
             for name, change in answer["changes"].items()
         }
-        # nobody has to be told of memory nodes that are allowed already
+        # memory nodes that are allowed already need no update
         now = {name: (cpus, mems or "0-3") for name, (cpus, mems) in cpusets(node.runtime).items()}
         assert now == foretold
         assert foretold["default/database/main"] == ("4-5", "1")

@@ -55,8 +55,8 @@ class Samples:
 
     starts: int = 0
     looks: int = 0
-    running: int = 0  # processes of others that were seen to run on an owner's CPUs
-    allowed: int = 0  # those that were seen to be allowed to
+    running: int = 0  # processes of others seen running on an owner's CPUs
+    allowed: int = 0  # processes of others whose affinity allowed these CPUs
 
 
 @dataclass(slots=True, kw_only=True)

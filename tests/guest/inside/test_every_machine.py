@@ -110,7 +110,7 @@ def test_the_doctor_sees_what_confines_a_runtime_beside_its_cgroup() -> None:
     (runtime,) = find_named(processes(host), "containerd")
     before, confined = os.sched_getaffinity(runtime.id), kernel.online_cpus().first(2)
     assert own_affinity(host, runtime) is None
-    os.sched_setaffinity(runtime.id, confined)  # its first thread, by which it is judged
+    os.sched_setaffinity(runtime.id, confined)  # its first thread, which `own_affinity` reads
     try:
         assert own_affinity(host, runtime) == confined
     finally:

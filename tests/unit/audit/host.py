@@ -25,7 +25,7 @@ class Cgroup:
             (self.folder / file).write_text(f"{text}\n")
 
     def hold(self, *threads: int) -> None:
-        """Have these threads in it, as far as its file tells."""
+        """List these threads in its file."""
         name = "tasks" if self.version == 1 else "cgroup.threads"
         (self.folder / name).write_text("".join(f"{each}\n" for each in threads))
 

@@ -70,7 +70,7 @@ async def test_repair_writes_what_the_runtime_believes_to_be_set(
         await node.daemon.auditor.round()
         await node.daemon.flush_updates()
         assert (files.folder / "cpuset.cpus").read_text() == f"{drifted.cpus}\n" == "4-5\n"
-        # nobody was told: the runtime knows no other
+        # no update is sent: the runtime's record is correct
         assert not drifted.updated_by
         assert not other.updated_by
         assert node.runtime.synchronizations == before

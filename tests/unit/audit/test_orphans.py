@@ -1,4 +1,4 @@
-"""Who has ended unheard is released, who is in no book is taken in; the unseen is left alone."""
+"""Ended containers are released, unknown ones are booked; invisible ones are left alone."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a container is to have by its classes: who puts it there, and what it cannot have."""
+"""The classes of a container: what selects them, and which values it cannot get."""
 
 from __future__ import annotations
 

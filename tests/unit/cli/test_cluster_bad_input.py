@@ -31,7 +31,7 @@ BAD = {
 
 
 def refusal(*arguments: str, stdin: str | None = None) -> str:
-    """Return what is said, which is one line."""
+    """Return the error message, which is one line."""
     done = CliRunner().invoke(main, ["cluster", *arguments], input=stdin)
     assert done.exit_code == 2, done.output
     assert isinstance(done.exception, SystemExit)

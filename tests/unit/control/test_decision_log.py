@@ -105,7 +105,7 @@ def test_what_the_runtime_is_told_again_keeps_its_cause() -> None:
     driver.note(created(own))
     cause = f"{own.full_name} was placed"
     runtime = driver.runtime
-    runtime.cpus[guest.id] = before  # it has not set what it was told
+    runtime.cpus[guest.id] = before  # the runtime has not applied the update
     listed = [
         nodes.running(
             each, runtime.cpus[each.id], runtime.mems[each.id], runtime.quotas.get(each.id)

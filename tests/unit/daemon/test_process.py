@@ -129,7 +129,7 @@ def test_parts_have_ended_when_their_time_is_over() -> None:
 def test_a_reload_that_has_begun_is_in_the_store_when_the_daemon_lets_go_of_it(
     tmp_path: Path,
 ) -> None:
-    """One that somebody has asked for at the socket goes on though nobody serves that any more."""
+    """A reload requested at the socket finishes even after the server has stopped."""
     reading, read = threading.Event(), threading.Event()
 
     def load() -> Settings:

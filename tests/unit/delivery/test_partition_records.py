@@ -32,7 +32,7 @@ LOST = PartitionOutcome(held=DUE, lost="Cpu list in cpuset.cpus not exclusive")
 
 
 class OneOwner(Desired):
-    """One container, which is to be a partition."""
+    """One container, with a partition due."""
 
     def __init__(self) -> None:
         """Take no node."""

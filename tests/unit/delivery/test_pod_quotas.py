@@ -168,7 +168,7 @@ async def test_a_cgroup_that_cannot_be_written_is_reported_while_it_is_so(tmp_pa
 
 
 async def test_a_cgroup_that_is_not_the_pods_alone_is_left_alone(tmp_path: Path) -> None:
-    """As of pods that no kubelet has made."""
+    """Pods without a kubelet have such cgroups."""
     host = Host()
     async with served(tmp_path, cgroups=host) as it:
         await it.start(pod("own", "2"))

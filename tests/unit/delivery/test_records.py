@@ -58,7 +58,7 @@ def cpuset(cpus: str, mems: str = "0") -> Cpuset:
 
 
 class Wanted(Desired):
-    """Containers that are to have something; each has no CPUs of its own."""
+    """Containers with placements, none with exclusive CPUs."""
 
     def __init__(self, **placements: Placement) -> None:
         self.placements = placements

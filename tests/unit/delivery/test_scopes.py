@@ -68,7 +68,7 @@ async def written(it: Served, systemd: Systemd) -> SimulatedContainer:
 
 
 def write(it: Served, container: SimulatedContainer) -> None:
-    """Have it be written again as it is."""
+    """Write its present placement again."""
     executor = it.daemon.executor
     due = executor.state.desired.placement(container.id)
     assert due is not None

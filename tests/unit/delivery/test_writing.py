@@ -78,7 +78,7 @@ async def until(condition: Callable[[], bool]) -> None:
 
 
 async def confirmed(it: Served) -> None:
-    """Wait until all that was told is seen in force, and all that is to be written is."""
+    """Wait until every sent change is confirmed and every file is written."""
     state = it.daemon.executor.state
     await until(lambda: not (state.in_flight or state.pending))
 

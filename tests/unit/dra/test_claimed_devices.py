@@ -178,7 +178,7 @@ async def test_an_extended_resource_is_the_containers_that_asked_for_it(tmp_path
 
 
 async def test_devices_of_no_slice_of_this_node_are_left_out(tmp_path: Path) -> None:
-    """Their slices are of all nodes, of another one, or gone."""
+    """Their slices belong to all nodes or another node, or no longer exist."""
     made = claim(
         "gpus",
         result("a", "fabric-0", pool="everywhere"),

@@ -345,7 +345,7 @@ def test_alignment_refuses_memory_that_would_not_be_beside_the_cpus() -> None:
 
 
 def test_alignment_keeps_memory_where_it_is_when_others_come() -> None:
-    """A node has 4 GiB. Who comes is laid wider itself, as those that are aligned do not move."""
+    """A node has 4 GiB. With alignment, the new container gets the wider zone itself."""
     for alignment, stay in (("none", False), ("numa", True)):
         driver = EngineDriver("package:2 numa:1 core:4", alignment=alignment)
         own = [sized(1, 3), sized(1, 3)]

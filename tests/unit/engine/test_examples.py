@@ -104,7 +104,7 @@ def test_one_cpu_left_is_enough_for_all_who_request_none() -> None:
     assert driver.create(nodes.container(0, 500)) == left
     assert driver.create(nodes.container(100, 200, namespace="kube-system")) == "0"
     assert driver.create(nodes.best_effort(namespace="kube-system")) == "0"
-    # the last one goes to who requests it, and nobody is left without
+    # the last shared CPU becomes exclusive; the sharers move to the reserved CPU
     exclusive = nodes.container(1000)
     assert driver.create(exclusive) == left
     assert set(driver.changed().values()) == {"0"}

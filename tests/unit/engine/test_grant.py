@@ -1,4 +1,4 @@
-"""What is told of changes, one after the other."""
+"""Joining successive changes of one container into one."""
 
 from __future__ import annotations
 

@@ -16,7 +16,7 @@ CHANGED = "another plugin changed its CPU quota from 2 to 3: it is placed by 2"
 def changed(quota: int, others: int = 0) -> Container:
     """Return a Guaranteed container of 2 CPUs that has another *quota*, in milli-CPU.
 
-    *others* is what the rest of its pod has.
+    *others* are the milli-CPU of the other containers of its pod.
     """
     plain = nodes.container(2000)
     whole = nodes.resources(2000 + others, 2000 + others)

@@ -284,7 +284,7 @@ CPU_0 = Path("/sys/devices/system/cpu/cpu0/uevent")
 
 
 def kernel_tells(action: str) -> None:
-    """Have the kernel tell that this has become of CPU 0; it does no more than that."""
+    """Make the kernel send an event with this action for CPU 0, and do nothing else."""
     CPU_0.write_text(action)
 
 

@@ -1,4 +1,4 @@
-"""What containers ask for by their pod's object: who asks, who waits, and who is told late."""
+"""Requests of containers read from pod objects: when they are fetched, awaited, or late."""
 
 from __future__ import annotations
 

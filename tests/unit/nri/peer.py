@@ -20,7 +20,7 @@ from tests.support.clock import SleepingClock
 
 
 class Peer:
-    """A runtime that says what its test tells it to."""
+    """A runtime whose messages the test chooses."""
 
     def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         self.reader, self.writer = reader, writer
@@ -129,7 +129,7 @@ class FakeTime:
 
 
 class RecordingPlugin:
-    """Notes what it is asked and does what its test has it do."""
+    """A plugin that records its calls; a test can replace its answers."""
 
     def __init__(self) -> None:
         self.calls: list[tuple[str, Any]] = []

@@ -439,6 +439,6 @@ async def test_a_method_may_end_as_nobody_waits_for_it_any_more() -> None:
     await asyncio.sleep(0)  # its task waits
     running = next(task for task in asyncio.all_tasks() if task.get_name() == "nri CreateContainer")
     plugin.gate.set()
-    asking.cancel()  # the method ends before who waits for it has heard of this
+    asking.cancel()  # the method ends before its waiter notices the cancellation
     await asyncio.wait({asking, running})
     assert running.exception() is None

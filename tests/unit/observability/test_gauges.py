@@ -143,5 +143,5 @@ def test_memory_on_more_nodes_than_the_pools_own_is_widened() -> None:
     assert degraded(driver) == set()
     driver.handle(Created(container=with_memory(nodes.container(2000), 3 * GIB)))
     assert degraded(driver) == {Shortcoming.WIDENED}
-    # who came last is laid as wide as whom it widened
+    # the last one has the same wide zone as the one that it widened
     assert gauges(driver)["degraded_containers", "widened"] == 2

@@ -111,7 +111,7 @@ async def until(condition: Callable[[], bool]) -> None:
 async def test_a_stop_waits_for_nobody_to_move(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(next_actions, "SETTLE", 1e6)  # what moves by no request does not move
+    monkeypatch.setattr(next_actions, "SETTLE", 1e6)  # no moves without a request
     async with served(
         tmp_path,
         "package:1 numa:1 core:2 pu:1",
@@ -812,7 +812,7 @@ async def test_a_container_that_was_missed_altogether_is_found_and_placed(
     async with served(tmp_path, ONE_POOL, cgroups=SimulatedCgroups, record=events.append) as it:
         await it.start(pod("own", "1"), pod("missed"))
         own, missed = it.runtime.containers
-        # as if nothing had been heard of it
+        # as if its events had been missed
         await it.daemon.events.release([missed.id], ContainerState.RUNNING)
         await it.daemon.auditor.round()
         (event,) = events

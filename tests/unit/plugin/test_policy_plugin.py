@@ -96,7 +96,7 @@ class Stage:
         }
 
     async def settle(self) -> None:
-        """Wait until all who have asked for the turn have had it."""
+        """Wait until all earlier waiters for the turn have had it."""
         async with self.node.turn:
             pass
 

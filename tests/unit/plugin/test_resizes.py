@@ -161,7 +161,7 @@ async def test_what_a_resize_should_have_brought_is_sent_again(tmp_path: Path) -
 async def test_the_cpus_of_a_resize_are_sent_again_that_has_only_its_amounts_in_force(
     tmp_path: Path,
 ) -> None:
-    """It asked for what there was, so it seems done; and it superseded what was to be written."""
+    """The resize kept the amounts, so it looks applied, and it replaced the pending write."""
     async with served(tmp_path, cgroups=SimulatedCgroups) as it:
         await it.start(pod("guest", "500m", shared=True))
         (guest,) = it.runtime.containers

@@ -24,7 +24,7 @@ def recorded(name: str) -> tuple[bytes, bytes]:
 
 @dataclass
 class Bus:
-    """What it says to each who connects, and what they said."""
+    """A bus that sends fixed bytes to each client, and records what clients sent."""
 
     accepts: bytes
     answers: bytes

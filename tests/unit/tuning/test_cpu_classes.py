@@ -187,7 +187,7 @@ def test_a_die_has_the_highest_range_of_its_cpus(power: Power) -> None:
         quick=("2", {"uncoreMinFreq": "1950MHz", "uncoreMaxFreq": "turbo"}),
     )
     assert found == {
-        "uncore/package_00_die_00/min_freq": "1900000",  # in steps of 100 MHz, as it is read
+        "uncore/package_00_die_00/min_freq": "1900000",  # in steps of 100 MHz
         "uncore/package_00_die_00/max_freq": "2500000",
     }
 

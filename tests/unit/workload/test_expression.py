@@ -59,7 +59,7 @@ KEYS: dict[str, tuple[tuple[str | None, ...], str, str]] = {
     ":name": (("peter", "sheep", "wolf", "sheep"), "wolf", "?????"),
 }
 
-# Who is in scope; None is the default scope.
+# name -> scope (None: the default), and the containers in it
 SCOPES: dict[str, tuple[Any, tuple[str, ...]]] = {
     "own pod": (None, ("peter", "sheep")),
     "node": ({"operator": "AlwaysTrue"}, EVERYONE),

@@ -1,4 +1,4 @@
-"""What is kept of what containers ask for: one request for all that are alike."""
+"""Cached requests: equal containers share one."""
 
 from __future__ import annotations
 

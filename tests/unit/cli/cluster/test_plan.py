@@ -80,7 +80,7 @@ def test_one_group_is_to_be_named(tmp_path: Path) -> None:
 
 
 def test_a_live_cluster_is_asked_for_its_budgets(tmp_path: Path) -> None:
-    """Other commands do not ask for them: not everybody may read them."""
+    """Other commands do not list budgets, which not every user may read."""
     kinds = {
         "Node": "nodes",
         "Pod": "pods",

@@ -451,7 +451,7 @@ def test_groups_wait_for_zones_of_nodes_that_align_pods(tmp_path: Path) -> None:
 
 
 def test_it_is_said_by_zones_why_a_group_waits(tmp_path: Path) -> None:
-    """In all, hosts have room for 10 of these pods, in their zones for 6."""
+    """By totals, 10 of these pods fit on the hosts; by zones only 6."""
     steps = [{"apply": [aligned("one", 2, "2500m"), aligned("two", 12, "2500m")]}]
     file = write(tmp_path / "steps.yaml", steps)
     report = json.loads(run("simulate", file, "--synthetic", ZONES, "-o", "json")[1])

@@ -1,4 +1,4 @@
-"""`nri-policy history`: what happened, to whom, and who had to move."""
+"""`nri-policy history`: events, their containers, and the containers that moved."""
 
 from __future__ import annotations
 

@@ -260,7 +260,7 @@ def test_the_pods_of_a_job(spec: Object, pods: int) -> None:
 
 
 def test_pods_that_exclude_each_other_make_a_group_that_says_so() -> None:
-    """The object that is stored has no ports, so its request has to say it."""
+    """The stored object has no ports, so its request must say that the pods exclude each other."""
     ports = [{"name": "c", "ports": [{"hostPort": 80}]}]
     labels = {f"{OURS}group": "g", f"{OURS}group-size": "2"}
     members = [

@@ -1,4 +1,4 @@
-"""Attempts to place groups: who leaves for them, and what their status says of it."""
+"""Attempts to place groups: which victims leave, and the status that follows."""
 
 from __future__ import annotations
 

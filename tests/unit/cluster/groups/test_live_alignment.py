@@ -47,7 +47,7 @@ def hosts(play: Play, job: str) -> list[str]:
     ("free", "found"), [({"h4": (2, 2)}, "r2"), ({"h2": (2, 1), "h3": (1, 2)}, "r1")]
 )
 def test_a_group_goes_where_zones_take_its_pods(free: Any, found: str) -> None:
-    """By what hosts have in all it goes to the first rack."""
+    """By totals it would go to the first rack."""
     play = aligned(**free)
     submit(play, "gang", 2)
     play.rest()

@@ -1,4 +1,4 @@
-"""What is wrong with one group is said of it, and disturbs no other."""
+"""An error in one group is reported for it, and does not affect others."""
 
 from __future__ import annotations
 

@@ -289,7 +289,7 @@ def test_a_job_that_is_suspended_gives_its_places_back_and_gets_others_when_it_g
 @pytest.mark.parametrize("seen_first", ["pods", "job"])
 @pytest.mark.parametrize("end", ["Failed", "Complete", "gone"])
 def test_a_job_that_is_over_claims_no_place(end: str, seen_first: str) -> None:
-    """Whatever is seen first: that it is over, or that its pods are gone."""
+    """In either order of events: the end of the Job, and the end of its pods."""
     play = empty(hosts_in_rack=3)
     world = play.world
     world.submit("j", 6, 2, RACK)
@@ -435,7 +435,7 @@ def test_a_group_of_which_all_pods_went_before_they_had_a_place_is_finished() ->
 
 
 def test_a_group_that_somebody_wrote_waits_for_its_first_pods() -> None:
-    """It ends as others do after it had places, and its `spec` stays as it is."""
+    """Once placed, it ends like other groups; its `spec` does not change."""
     play = empty(hosts_in_rack=3)
     template = {"spec": pod_spec({"cpu": 4})}
     spec = {"podSets": [{"name": "main", "count": 2, "template": template}]}

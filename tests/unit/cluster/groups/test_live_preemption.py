@@ -94,7 +94,7 @@ def test_what_was_freed_is_kept_for_whom_it_was_freed() -> None:
         world.delete("pods", name)
         play.rest()
     assert running(play) == {"low", "high"}
-    play.begin()  # another replica, which has to see that others leave
+    play.begin()  # a new leader, which must notice that victims are leaving
     for name in ending[4:]:
         world.delete("pods", name)
         play.rest()

@@ -22,7 +22,7 @@ def test_a_group_gets_the_room_of_a_pod_that_was_deleted() -> None:
         play.world.submit(name, 8, 1, RACK)
         play.rest()
     assert play.world.let_go("gang") == (0, 8)
-    play.world.delete("pods", "web")  # of no group: what it says makes no sense
+    play.world.delete("pods", "web")  # its labels are invalid, so it is in no group
     play.rest()
     assert play.world.let_go("gang") == (8, 8)
 

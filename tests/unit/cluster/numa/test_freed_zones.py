@@ -29,8 +29,8 @@ def held(cpu: int, zone: int | None = None, **more: int) -> Held:
         ([held(4, 1)], (2, 7)),  # its zone is known
         ([held(4)], (6, 3)),  # the fullest one that can have held it
         ([held(6)], (8, 3)),  # the only one
-        ([held(9)], (2, 3)),  # none: it is in no zone as a whole
-        ([held(4, 7)], (2, 3)),  # of a zone that is not there any more
+        ([held(9)], (2, 3)),  # none: no zone can have held all of it
+        ([held(4, 7)], (2, 3)),  # its zone no longer exists
         ([held(2), held(4)], (6, 5)),  # the largest first
         ([held(3), held(3, 1)], (5, 6)),  # those whose zones are known before
         ([held(6, memory=5), held(5)], (8, 8)),

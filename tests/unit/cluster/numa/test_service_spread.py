@@ -146,7 +146,7 @@ def test_a_burst_of_pods_gets_no_more_per_host_than_allowed() -> None:
     chosen = [choose(world, each) for each in every]
     assert sorted(str(each) for each in chosen[:4]) == NODES
     assert chosen[4] is None
-    world.spread.set_pod(every[0])  # it is not bound yet, whatever changes of it
+    world.spread.set_pod(every[0])  # it changes, but is not bound yet
     assert choose(world, every[1]) == chosen[1], "who asks again gets its place again"
     world.spread.set_pod(pod("p0", str(chosen[0]), **limit))
     world.now += PROMISE_SECONDS

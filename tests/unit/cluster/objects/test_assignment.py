@@ -39,7 +39,7 @@ def assigned(paths: list[tuple[str, ...]], counts: list[int]) -> Assignment:
 )
 def test_what_is_stored_is_read_again(paths: list[tuple[str, ...]], data: Any) -> None:
     counts = data.draw(st.lists(st.integers(0, 2), min_size=len(paths), max_size=len(paths)))
-    times = 1 + MAX_PLAIN // len(paths)  # so many that they are stored in runs
+    times = 1 + MAX_PLAIN // len(paths)  # enough to be stored as runs
     many = sorted((*path[:-1], f"{path[-1]}{number}") for path in paths for number in range(times))
     given = assigned(many, counts * times)
     stored = store(given)

@@ -197,7 +197,7 @@ def test_a_command_with_its_account_may_read_the_cluster(tmp_path: Path) -> None
 
 
 def test_a_cluster_in_which_nobody_reports_zones_places_groups_too(tmp_path: Path) -> None:
-    """It has no such kind; where it has, and does not show it, nothing is placed."""
+    """If the kind does not exist. If it exists but cannot be read, nothing is placed."""
 
     async def play(code: int) -> bool:
         async with job_of_three(tmp_path) as api:

@@ -1,4 +1,4 @@
-"""Who runs already is in the books, whatever there is left for it."""
+"""Running containers are always booked, even if nothing is free for them."""
 
 from __future__ import annotations
 
@@ -73,7 +73,7 @@ def test_what_it_asks_for_and_what_it_is_booked_with_are_two_things() -> None:
 
 
 def test_one_that_names_an_unknown_class_is_admitted_without_it() -> None:
-    """Others are refused; what is wrong is said of both."""
+    """A new container is refused. The message is the same for both."""
     driver = EngineDriver(schedulingClasses=[{"name": "calm", "policy": "batch"}])
     wrong = {f"scheduling-class.{DOMAIN}/pod": "clam"}
     text = driver.refuse(nodes.container(1000, annotations=wrong))

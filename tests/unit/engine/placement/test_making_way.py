@@ -361,7 +361,7 @@ def test_who_is_moved_during_its_resize_is_right_however_that_ends(refused: bool
     large = nodes.container(4000)
     driver.handle(Created(container=large))
     assert (driver.pool(small), driver.cpus(small), driver.cpus(large)) == ("root", "1-3", "4-7")
-    if refused:  # what it has is not certain, so it is told again
+    if refused:  # its cpuset is uncertain, so its update is sent again
         driver.runtime.forget(small.id)
     driver.handle(ResizeEnded(container_id=small.id, refused=refused))
     bookkeeping.check(driver.engine, driver.runtime)

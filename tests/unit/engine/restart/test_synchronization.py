@@ -347,7 +347,7 @@ def test_what_the_runtime_can_is_known_with_its_list_and_until_it_says_otherwise
 
 @pytest.mark.parametrize("killed", [False, True])
 def test_who_left_and_who_came_meanwhile_is_named(*, killed: bool) -> None:
-    """To whoever is wider or narrower for it."""
+    """The explanations of containers that became wider or narrower name them."""
     driver = EngineDriver("package:1 core:8")
     gone = [nodes.container(1000) for _ in range(5)]
     shared = nodes.best_effort()

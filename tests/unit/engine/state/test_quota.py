@@ -172,7 +172,7 @@ def test_who_runs_with_a_quota_loses_it_at_the_start(*, known: bool) -> None:
 
 @pytest.mark.parametrize("known", [True, False])
 def test_who_runs_without_one_gets_it_back_if_it_is_to_keep_it(*, known: bool) -> None:
-    """Of one that nobody knows it is that of its request, as it is Guaranteed."""
+    """An unknown Guaranteed container gets the quota that follows from its request."""
     driver, container = EngineDriver(), nodes.container(2000)
     driver.create(container)
     settings = nodes.settings(exclusiveQuota="keep")
