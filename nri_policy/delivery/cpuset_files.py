@@ -96,7 +96,7 @@ class CpusetFiles:
         return Confined(cpus=after, written=True, error=error)
 
     def _has_below(self, path: str) -> bool:
-        """Return whether there are cgroups below one that do not follow by themselves."""
+        """Whether a cgroup has children whose cpusets do not follow it by themselves."""
         return self._nested and os.stat(path, dir_fd=self._top).st_nlink > 2  # it has folders
 
     def _narrow(self, path: str, file: int, now: CPUSet, target: CPUSet) -> None:
@@ -109,10 +109,10 @@ class CpusetFiles:
             self._move(path, now, target, [MOST_BELOW])
 
     def _move(self, path: str, had: CPUSet, target: CPUSet, left: list[int]) -> None:
-        """Move a cgroup and those below it; *left* is how many may still be.
+        """Move a cgroup and those below it; *left* is how many more may be moved.
 
-        Each gets what it is to have before those below it do, and gives up the rest after them.
-        A child with all CPUs of its parent gets all again, another keeps its remaining CPUs.
+        A cgroup gets its new CPUs before those below it, and loses the old ones after them.
+        A child with all CPUs of its parent gets all again; any other keeps its remaining CPUs.
         """
         left[0] -= 1
         if left[0] < 0:

@@ -265,7 +265,7 @@ class DeliveryState(Observations):
         """Forget what was under way about a container."""
         known = self.known(container_id).without_pending()
         # It was answered before, and may have missed what was decided since (§3.6). So may a
-        # container that was told to start, which the list shows as created.
+        # container whose start has begun, which the list shows as created.
         unsure = phase is Phase.CREATING or (phase is Phase.CREATED and self.hears_starts)
         missed = self._flight(lost=True) if unsure else None
         new = replace(
@@ -316,7 +316,7 @@ class DeliveryState(Observations):
             self._resized = set()
 
     def _action_ended(self, event: inputs.ActionEnded) -> None:
-        """Have an action be done again later, if there is more to do."""
+        """Schedule another run of an action that has not finished its work."""
         unplanned = self.due[event.action] == math.inf  # no input has planned another run since
         match event.action:
             case Action.WRITE if unplanned and self.by_file:  # some have still to leave

@@ -416,9 +416,9 @@ class Executor:
                 await self.take_back(each.container_id, each.found)
 
     async def look_at_overlaps(self, container_ids: Collection[str]) -> None:
-        """Check containers that were seen on exclusive CPUs of others; the rest has no overlap.
+        """Check containers that were seen on exclusive CPUs of others; no other one overlaps.
 
-        None of those that are about to be written: the neighbours of a new partition leave later.
+        Containers about to be written are skipped: neighbours of a new partition leave later.
         """
         self.apply(inputs.OverlapsSeen(container_ids=container_ids))
         leaving = frozenset(self.state.shrink())

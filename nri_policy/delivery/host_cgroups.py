@@ -57,9 +57,9 @@ class HostCgroups(Protocol):
         ...
 
     def limit(self, wanted: Mapping[str, int]) -> Mapping[str, Limited]:
-        """Take the quota from cgroups, or give one to those that have none; of those found here.
+        """Set or remove the quotas of the *wanted* cgroups that exist here.
 
-        *wanted* has them in µs a period, or NO_QUOTA.
+        Quotas are in µs per period, or NO_QUOTA.
         """
         ...
 

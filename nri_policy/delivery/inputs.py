@@ -1,7 +1,7 @@
 """Inputs and outputs of the delivery state.
 
-Values only. A *change* has no more than is to be changed; what the engine wants in all is
-`Desired.placement`.
+Values only. A *change* contains only differences; `Desired.placement` is the engine's full
+decision.
 """
 
 from __future__ import annotations
@@ -67,7 +67,7 @@ class StartAnswered(Input, frozen=True):
 
 
 class Observed(Input, frozen=True, kw_only=True):
-    """A cgroup was read outside of a check; None: it is not visible."""
+    """A cgroup was read outside of a check; the cpuset is None if it is not visible."""
 
     container_id: str
     cpuset: Cpuset | None

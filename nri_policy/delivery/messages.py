@@ -74,7 +74,7 @@ class Messages:
         self._apply = apply
         self._clock = clock
         self._calling = asyncio.Lock()
-        # those who wait until nothing is left to come into force
+        # callers of `flush`, which wait until no change is pending
         self._flushing: list[asyncio.Future[None]] = []
 
     async def send(self, link: Link) -> None:
@@ -155,7 +155,7 @@ class Messages:
     async def leave(self, link: Link, seconds: float, *, called: bool = False) -> bool:
         """Send the changes of `widen`; return whether that took no longer than *seconds*.
 
-        Do not wait for a runtime that is not there, unless it has *called* the gRPC service.
+        Do not wait if no runtime is connected, unless one has *called* the gRPC service.
         """
         if not self._state.pending:
             return True

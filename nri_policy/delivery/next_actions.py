@@ -143,10 +143,10 @@ class NextActions(Occupancy):
         return dict(islice(self.desired.decided(free), most))
 
     def persistable(self) -> Sequence[str]:
-        """Return those that systemd can be asked to keep, those first that were written first.
+        """Return the containers whose cpusets systemd can store now, in the order of writing.
 
-        None but those that run: runc attaches its device program to the scope of a container that
-        it starts, and fails if systemd exchanges that meanwhile, as with any property.
+        Only running ones: runc attaches its device program to the scope of a starting container,
+        and fails if systemd replaces the program meanwhile, as it does for any property.
         """
         return [each for each in self.volatile if self.records[each].phase is Phase.RUNNING]
 

@@ -41,7 +41,7 @@ class Observations(NextActions):
     def _perhaps_started(self, known: Delivery, *, seen: bool) -> Delivery:
         """Return a container with the phase STARTING if it was listed as created and is *seen*.
 
-        Its cgroup shows that it may have been told to start.
+        A visible cgroup means that its start may have been requested.
         """
         if self.hears_starts or known.phase is not Phase.CREATED or not seen:
             return known

@@ -27,8 +27,8 @@ class Occupancy(RecordTable):
     def shrink(self) -> Sequence[str]:
         """Return the containers that must shrink, by a file (nri.md §3.7a 2).
 
-        Containers that keep no CPU come last: they get new CPUs, which others have left by then.
-        Of these, owners are the very last: the others may be on CPUs that become theirs.
+        Containers that keep no CPU come last, when others have left their new CPUs. Among these,
+        owners come after sharers, which may be on CPUs that become exclusive.
         """
         some: dict[str, None] = {}
         last: dict[str, None] = {}
@@ -68,7 +68,7 @@ class Occupancy(RecordTable):
         return bool(given and pending.cpus and (given - pending.cpus) & own)
 
     def grow(self, container_ids: Iterable[str]) -> Sequence[str]:
-        """Return those of them that may grow: only on CPUs that no other container occupies."""
+        """Return the containers whose new CPUs no other container occupies."""
         blocked = self._occupied()
         return (
             [] if blocked is None else [each for each in container_ids if self._fits(each, blocked)]

@@ -69,8 +69,8 @@ def settle(
 ) -> Settled:
     """Make each cgroup the partition wanted, or none, by path.
 
-    *above* are paths of other cgroups that may still keep CPUs for partitions that ended; None:
-    search for these. *kept* are the CPUs of all other partitions; these partitions stay.
+    *above* are paths of other cgroups that may still keep CPUs for partitions that ended; None
+    means to search for them. *kept* are the CPUs of all other partitions; these partitions stay.
     """
     if above is None:
         above = [*_find_keeping(tree, {*wanted, *(kept or ())})]

@@ -51,8 +51,7 @@ class PartitionRecords:
     def keeps(self, container_id: str, own: CPUSet) -> bool:
         """Whether the kernel keeps all others off the *own* CPUs of a container.
 
-        A partition has none of the CPUs of its own that a container is not to run on: the siblings
-        of hyperthreads that it hides.
+        A partition leaves out own CPUs on which the container must not run: hidden hyperthreads.
         """
         held = self.state(container_id).held
         return held is not None and own <= held.cpus and self.is_in_force(container_id)
@@ -108,7 +107,7 @@ class PartitionRecords:
         self._table.hasten(Action.PARTITIONS, self._table.now + SETTLE)
 
     def settled(self, event: PartitionsSettled) -> Sequence[Report]:
-        """Store what became of the partitions; return those that are not tried again."""
+        """Store the results of writing partitions; report those that failed for good."""
         reports = []
         for each in event.wanted:
             if self._table.desired.placement(each) is None:  # it has ended meanwhile

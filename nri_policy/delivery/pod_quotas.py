@@ -1,13 +1,13 @@
 """Pod quotas: the CFS quota of the cgroups of pods; spec placement.md §3.1.
 
-A pod's cgroup has the sum of its containers' quotas, which throttles them as their own would. Its
-quota is taken away while all containers that have started have none, and else it is what the
-kubelet wrote. The runtime knows nothing of it, so the file is written here.
+A pod's cgroup has the sum of its containers' quotas, which throttles them as their own would. It
+has no quota while no started container has one; otherwise it has the kubelet's. The runtime does
+not set this quota, so the file is written here.
 
 Rule 1: a request waits for a file only where a container starts, `MAX_WAIT` at most. Rule 2: a
 kubelet that resizes a pod writes its quota after the last request that we hear of (nri.md §3.10),
 so we look again for some seconds, and every minute at those that systemd may have undone.
-Rule 3: only a cgroup that is the pod's own is written: one that has its uid in its name.
+Rule 3: write only the pod's own cgroup, whose name contains its uid.
 """
 
 from __future__ import annotations

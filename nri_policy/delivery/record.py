@@ -91,7 +91,7 @@ class Delivery(Struct, frozen=True, kw_only=True):
     unrecorded: float | None = None  # since when it is in force, but not recorded
     in_flight: InFlight | None = None
     phase: Phase = Phase.RUNNING
-    # When its START was answered, while no event has shown that the runtime is done with it.
+    # when its START was answered; None once an event shows that the runtime has started it
     started_at: float | None = None
     persistent: bool = True  # systemd keeps what was written, or does not manage this cgroup
     failed_at: float | None = None  # when its cgroup could not be written

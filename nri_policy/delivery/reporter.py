@@ -21,7 +21,7 @@ class Overlap(Struct, frozen=True, kw_only=True):
     container: Container
     cpus: CPUSet  # those
     owners: tuple[str, ...]  # namespace/pod/container
-    error: str  # why it could not be made to leave them at once; empty if it was
+    error: str  # why it could not be moved off them at once; empty on success
 
 
 class Observers(Struct, frozen=True, kw_only=True):

@@ -36,9 +36,9 @@ class Survey:
     async def observe(
         self, paths: Mapping[str, str], *, living: bool = False
     ) -> Mapping[str, Resources] | None:
-        """Return what the kernel says of containers, by id; *paths* are the runtime's names.
+        """Return the resources in containers' cgroups, by id; *paths* are the runtime's names.
 
-        Nothing of those that are not here, or, if only the *living* are asked about, that have no
+        Containers without a visible cgroup are left out; with *living*, also those without a
         process. None on timeout: a late result is stored for containers without newer data, and
         one in the wrong place is sent its change again.
         """

@@ -91,7 +91,7 @@ class Placement(Struct, frozen=True, omit_defaults=True):
     limits: Mapping[str, str] = {}
 
     def after(self, before: Placement) -> Placement:
-        """Return the placement that replaces *before*, which was not sent, and this one."""
+        """Merge this placement into *before*, an earlier one that was not sent."""
         if before.shares is None and before.quota is None and not before.limits:
             return self
         return replace(

@@ -274,9 +274,9 @@ class NodeView(Struct, frozen=True, kw_only=True):
         return {f"DEVICE_{n}": device for n, device in enumerate(devices)}
 
     def partition(self, container_id: str) -> Partition | str:
-        """Return the kernel partition that a container is to be, or why it is none.
+        """Return the kernel partition due for a container, or why it gets none.
 
-        The text is empty where none was asked for, or the container is gone.
+        The text is empty if none is requested or the container is gone.
         """
         placed = self.placed.get(container_id)
         if placed is None:
@@ -290,7 +290,7 @@ class NodeView(Struct, frozen=True, kw_only=True):
         return found
 
     def to_store(self, container_id: str) -> StoredGrant:
-        """Return what must be stored of a holder, so that it gets its grant back."""
+        """Return what the store needs to restore a holder's grant."""
         placed, pools = self.held_by(container_id), self.layout.tree.pools
         home = placed.grant.home
         return StoredGrant(

@@ -75,7 +75,7 @@ class Plugin(Protocol):
     async def update_container(
         self, pod: PodSandbox, container: Container, resources: LinuxResources
     ) -> UpdateContainerResponse:
-        """Return updates of a container that *resources* are asked for, and of others."""
+        """Answer a request to change a container's *resources* with updates of it and of others."""
 
     async def post_update_container(self, pod: PodSandbox, container: Container) -> None:
         """Handle that an update was applied as answered; refused updates have no such event."""

@@ -104,7 +104,7 @@ class Session:
 
     @property
     def runtime(self) -> Runtime | None:
-        """The runtime that is connected now, as far as it has presented itself."""
+        """The connected runtime; None before it has sent its name and version."""
         return self._requests.service.runtime if self._requests else None
 
     @property
@@ -233,7 +233,7 @@ class Session:
         return channel, requests
 
     async def _serve(self, channel: Channel, requests: Requests) -> bool:
-        """Serve one connection to its end; return whether it was a good one."""
+        """Serve one connection to its end; return whether it synchronized without trouble."""
         self._channel, self._requests = channel, requests
         service = requests.service
         registering = asyncio.create_task(self._register(channel), name="nri registration")

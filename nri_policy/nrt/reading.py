@@ -1,8 +1,8 @@
 """Reading: the node's state at one moment, and the NodeResourceTopology object made from it.
 
-Owns what is read: one view, so all numbers of an object are of the same moment. It is read only
-after the runtime has listed its containers, because before that everything seems free. A Reading
-copies numbers; slower work is done with it later, on another thread.
+Owns the copied numbers. They come from one view, so all numbers of an object are of one moment.
+The view is read only after the runtime has listed its containers: before, everything seems free.
+Slower work is done with the Reading later, on another thread.
 """
 
 from __future__ import annotations

@@ -26,7 +26,7 @@ from nri_policy.plugin.sources import Sources
 
 
 class PluginComponents:
-    """The components of one runtime's plugin, and what is known of this runtime."""
+    """The components of one runtime's plugin, and the state shared among them."""
 
     def __init__(
         self,

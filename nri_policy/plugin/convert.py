@@ -121,8 +121,8 @@ def mounts_of(container: nri_pb2.Container) -> tuple[ContainerMount, ...]:
 def devices_of(container: nri_pb2.Container) -> tuple[DeviceFile, ...]:
     """Return the device files of a container that were given to it, and that it may write to.
 
-    A rule that allows all devices gives none in particular: a privileged container has all of the
-    host's device files, and is for none of them.
+    A rule that allows all devices does not count: a privileged container has all device files of
+    the host, and was not given any of them in particular.
     """
     rules = container.linux.resources.devices
     return tuple(

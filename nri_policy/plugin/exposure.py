@@ -32,7 +32,7 @@ _ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,255}")
 
 
 class Exposure:
-    """The folders of all containers, below *folder*, which is made if it is not there."""
+    """The folders of all containers, below *folder*, which is created if missing."""
 
     def __init__(self, folder: Path, *, on_host: bool = True, clock: Clock = SYSTEM_CLOCK) -> None:
         """*on_host*: the runtime finds *folder* too; files' times are by *clock*."""

@@ -136,7 +136,7 @@ class Inventory:
     def empty_pods(
         self, pods: Iterable[nri_pb2.PodSandbox], present: Iterable[Container]
     ) -> tuple[Pod, ...]:
-        """Return those of *pods* that run, and have none of the containers *present*."""
+        """Return the running *pods* without a container in *present*."""
         there = {each.pod.id for each in present}
         running = self._pods.listed - there
         return tuple(pod_of(each) for each in pods if each.id in running)

@@ -250,9 +250,9 @@ class Pods:
             self._objects.forget(pod_id)
 
     def amounts(self, pod_id: str) -> Resources | None:
-        """Return what all containers of a pod ask for, by the latest that is known.
+        """Return the latest known requests of all containers of a pod.
 
-        The sandbox does not say that of a pod that was resized; the engine, and the store, know.
+        After a resize, the sandbox still has the old ones; the engine and the store have the new.
         """
         view = self._node.view
         if pod_id in view.rooms:
@@ -422,13 +422,13 @@ class Pods:
 
     @property
     def _cluster(self) -> PodObjectSource | None:
-        """What the objects of pods say, if the settings say that they are read."""
+        """The source of pod objects; None if the settings turn it off."""
         asked = self._node.view.layout.settings.agent.pod_specs is PodSpecs.AUTO
         return self._objects if asked else None
 
     @property
     def _kubelet(self) -> AssignmentSource | None:
-        """What the kubelet has assigned, if the settings say that it is asked."""
+        """The source of the kubelet's assignments; None if the settings turn it off."""
         asked = self._node.view.layout.settings.agent.pod_resource_api
         return self._assignments if asked else None
 

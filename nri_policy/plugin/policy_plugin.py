@@ -328,7 +328,7 @@ class PolicyPlugin:
         self._resources.remove(container.id)
 
     def _note_state(self, container: nri_pb2.Container) -> None:
-        """Note that a container was created that ends unstarted: of others no state is known."""
+        """Note the creation of a container that ends unstarted: only these have a known state."""
         if container.state != nri_pb2.CONTAINER_UNKNOWN:
             self._components.creations.created(container.id)
 

@@ -92,7 +92,7 @@ class Resizes:
             self._executor.apply(event)
 
     def end(self, container_id: str) -> None:
-        """Record that a resize is in force, even one that was taken back.
+        """Record that a resize is in force, even a reverted one.
 
         An unknown container's resize was answered before a registration whose list was shorter.
         """

@@ -420,8 +420,8 @@ class _Queue:
     def __init__(self, map_: MemoryMap, bookings: Iterable[Booking], rank: Rank) -> None:
         self.moved: dict[str, CPUSet] = {}  # id -> the new zone
         self._map = map_
-        # By their present zone and their widest one: all bookings of a group help, or none does.
-        # The first to be moved comes first; bookings of no bytes never help.
+        # Bookings with the same present and widest zone: moving them helps for all or for none.
+        # Sorted in the order of moving; bookings of 0 bytes are left out.
         self._groups: dict[tuple[CPUSet, CPUSet], list[Booking]] = {}
         for booking in bookings:
             if booking.request.movable and booking.request.rank <= rank and booking.laid:

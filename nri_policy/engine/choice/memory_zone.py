@@ -30,8 +30,8 @@ def near_cpus(
     """Return *offer* only on nodes beside its *exclusive* CPUs, if it has no others and fits.
 
     Memory follows the CPUs (§7). The nodes must have all kinds in the offer, and include those of
-    its devices. *held* is its present zone; some of these nodes may be gone. During a cold start
-    the offer is unchanged, because memory that is added later is not narrowed either.
+    its devices. *held* is its present zone, maybe with nodes that are offline now. During a
+    cold start the offer is unchanged, because memory that is added later is not narrowed either.
     """
     offered, home = offer.booking.zone, offer.booking.home
     if not exclusive or home.cold:

@@ -26,7 +26,7 @@ class Restored(Struct):
     flagged: list[str] = field(default_factory=list)
     short: list[str] = field(default_factory=list)  # texts on memory booked beyond the nodes'
     notes: list[str] = field(default_factory=list)  # texts on containers that were placed again
-    # by pod id: why it has no room any more, in words without its name
+    # pod id -> why it lost its room; the text does not name the pod
     roomless: dict[str, str] = field(default_factory=dict)
 
 
@@ -35,7 +35,7 @@ def keep_all(
 ) -> list[Candidate]:
     """Book the grants that containers can keep; return the containers that cannot keep all.
 
-    The phases, so that a container that lost nothing never moves for one that did:
+    A container that lost no CPU never moves for one that did, because of these phases:
 
     1. The exclusive CPUs of all known grants are set aside.
     2. Known grants are booked: first those without a shared part, then those with both, then the
@@ -130,7 +130,7 @@ def _shares_all(candidate: Candidate) -> bool:
 
 
 def _shares(candidate: Candidate) -> int:
-    """Return 0 for a grant of exclusive CPUs only, 1 for a mixed one, 2 for any other."""
+    """Return the order: 0 only exclusive CPUs, 1 mixed, 2 no exclusive CPUs or unknown."""
     held = candidate.held
     return 2 if held is None or not held.exclusive else int(held.shares)
 

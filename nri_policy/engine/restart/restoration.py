@@ -104,7 +104,7 @@ def restore(
     forced: bool = False,
     strict: bool = False,
 ) -> Restored:
-    """Place all *candidates*, first those that can stay as they are; claims are held already.
+    """Place all *candidates*, first those that can keep their grants; claims are already booked.
 
     They run already, so a container that fits nowhere gets what the others leave, unless the change
     is *strict* and can be refused. In a *forced* change CPUs are gone: a container that lost some

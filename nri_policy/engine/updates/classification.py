@@ -58,7 +58,7 @@ def check_tuning(state: State, container: Container, request: Request) -> None:
 def classes_of(
     state: State, container: Container, request: Request, event: Created
 ) -> Classes | None:
-    """Return the classes of a container under creation; None: it is in none.
+    """Return the classes of a container under creation; None if it has none.
 
     Raises AnnotationError if it must be refused.
     """
