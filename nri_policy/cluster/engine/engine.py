@@ -200,15 +200,15 @@ class Engine:
         return copy_with(self, state=self.state.fork())
 
     def without_usage(self, only: Collection[str] | None = None) -> Self:
-        """Return one of these nodes, or *only* some of them, with nothing in use."""
+        """Return an engine for these nodes, or *only* some, with nothing in use."""
         return copy_with(self, state=self.state.without_usage(only))
 
     def emptied(
         self, staying: Iterable[PlacementGroup], only: Collection[str] | None = None
     ) -> Self:
-        """Return one of these nodes, or *only* some of them, without what ends by itself."""
+        """Return an engine for these nodes, or *only* some, as if all that can end had ended."""
         return copy_with(self, state=self.state.emptied(staying, only))
 
     def without_nodes(self, nodes: Collection[str]) -> Self:
-        """Return one with these *nodes* closed to new pods."""
+        """Return an engine with these *nodes* closed to new pods."""
         return copy_with(self, state=self.state.without_nodes(nodes))

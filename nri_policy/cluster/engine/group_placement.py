@@ -105,9 +105,9 @@ class GroupPlacement(Struct, frozen=True):
     def place_together(self, together: Together, steps: Sequence[Unit]) -> GroupStatus | None:
         """Return the status of a group whose pod sets go into one domain (cluster.md §3).
 
-        All domains are tried in the order of pod sets, then the fullest in other orders. If none of
-        a preferred level holds all, the pod sets go near each other. What is replaced goes where
-        the rest is, if that is required. Return None if a preferred level leads to no placement.
+        All domains are tried in the order of pod sets, then the fullest in other orders. If no
+        domain of a preferred level has room, the pod sets go near each other. If the level is
+        required, replaced pods join the others. Return None if nothing fits a preferred level.
         Raises Unplaceable.
         """
         level = find_shared_level(

@@ -70,9 +70,9 @@ class Reservations:
         self._emptied: dict[int, _Emptied] = {}  # by priority, with preemption
 
     def find_lack(self, group: PlacementGroup) -> str | None:
-        """Return what *group*, which has no places, lacks even once all has ended that ends.
+        """Return what *group* would still lack after all pods and groups that can end have ended.
 
-        None if it would fit then; nothing if it would not even fit an empty cluster. Raises
+        None if it would fit then; an empty text if it would not even fit an empty cluster. Raises
         DocumentError.
         """
         asked = replace(group, status=GroupStatus())

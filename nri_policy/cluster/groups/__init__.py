@@ -1,7 +1,7 @@
 """The groups of a live cluster, without I/O: objects in, writes out.
 
-`record` is what is known of one group and of one pod; `table` and `members` have all records, and
-their indexes. `reconcile` is a function from these to the next record of a group and its writes;
+`record` defines the records of one group and of one pod; `table` and `members` hold all records,
+with indexes. `reconcile` is a function from these to the next record of a group and its writes;
 `group_placer` places the groups that wait, in the order of `queue`, without the hosts that
 `waiting` reserves for others. `controller` applies both step by step.
 

@@ -118,7 +118,7 @@ def check_members(
 
 
 def check_gated(members: Sequence[Member], gate: str) -> None:
-    """Raise DocumentError for a pod that does not wait for a place of its group."""
+    """Raise DocumentError for a pod without the scheduling gate."""
     for each in members:
         if gate not in each.pod.gates:
             text = f"pod {quoted(each.pod.name)} does not wait behind the gate {gate}"

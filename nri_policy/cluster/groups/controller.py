@@ -429,7 +429,7 @@ class Controller:
             yield from found.otherwise
 
     def _guard(self, key: Key, writes: Iterator[Write]) -> Iterator[Write]:
-        """Yield what is to be written for a group; an error of ours is this group's alone."""
+        """Yield the writes for a group; an internal error stops only this group."""
         try:
             yield from self._ask_each(writes)
         except Exception as error:

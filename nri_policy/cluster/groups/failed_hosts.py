@@ -53,7 +53,7 @@ class FailedHosts:
     def missing_label(
         self, hosts: Iterable[str], labels: Collection[str]
     ) -> tuple[str, str] | None:
-        """Return a host whose node lacks one of *labels*, and that label; None if there is none."""
+        """Return the first host whose node lacks one of *labels*, and this label; None if none."""
         for host in sorted(hosts):
             node = self._node(host)
             for label in sorted(labels) if node is not None else [HOSTNAME]:

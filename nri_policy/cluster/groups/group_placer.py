@@ -230,7 +230,7 @@ class GroupPlacer:
             yield seen.write(status)
 
     def message_of(self, key: Key, record: Group) -> str:
-        """Return what is to be said of a group that lacks pods: where it stands, and why."""
+        """Return the message of a group that lacks pods: its place in the queue, its problem."""
         standing = ""
         if record.place is not None and record.seen is not None:
             standing = self.waiting.standing(key, record.seen.group, record.place.rank)

@@ -42,7 +42,7 @@ _LEADER_WORKER_SETS, _POD_GROUPS = "leaderworkersets", "podgroups"
 
 
 class Joined(Struct, frozen=True, gc=False):
-    """A pod that was taken in: its group, and the group that it has left; or what is wrong."""
+    """A new or changed pod: its group, and the group that it left; or what is wrong with it."""
 
     pod: Pod
     group: Key | None
@@ -112,7 +112,7 @@ class Members:
         return len(self._by_group.get(group, ()))
 
     def live(self, group: Key) -> list[Member]:
-        """Return the pods of a group that have not ended, and are not about to."""
+        """Return the pods of a group that are neither finished nor being deleted."""
         return [each for each in self.of(group) if not (each.pod.finished or each.pod.deleted)]
 
     def count_spared(self, group: Key) -> int:
@@ -148,7 +148,8 @@ class Members:
     def set_job(self, job: Job) -> list[Pod]:
         """Store a new or changed Job; return its pods, for another `set_pod`.
 
-        If it is a group of its own, also those of its JobSet's group: one Job less is missing.
+        For a Job that is a group of its own, also the pods of its JobSet's group, which may now
+        be complete.
         """
         key = job.key
         old = self.remove_job(key)
@@ -222,7 +223,7 @@ class Members:
         )
 
     def led(self, group: Key) -> PodSet | None:
-        """Return the pods of a group that come after their leader, None if they are like it.
+        """Return the pod set of the workers that a leader starts; None if they equal the leader.
 
         Raises Incomplete if that is not known.
         """
@@ -329,7 +330,7 @@ class Members:
     def _marks(
         self, key: Key, record: PodRecord | None
     ) -> Iterator[tuple[dict[Key, dict[Key, None]], Key]]:
-        """Yield the indexes of what is rare that have a pod, and by which group."""
+        """Yield the indexes of rare states that contain a pod, each with its group there."""
         if record is None:
             return
         pod, state = record.pod, record.state

@@ -90,7 +90,7 @@ class Reconciled(Struct, frozen=True):
 
 
 def reconcile(key: Key, view: View) -> Reconciled:
-    """Return what follows from what is there of a group; nothing is changed by that."""
+    """Return a group's next record and its writes; changes nothing itself."""
     record = view.groups[key]
     if record.is_busy(view.clock.now()):
         return Reconciled(record)

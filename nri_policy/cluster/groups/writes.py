@@ -176,7 +176,7 @@ def _spec(group: PlacementGroup) -> Object:
 
 
 def _pod_set(pod_set: PodSet) -> Object:
-    """Return a pod set as the object has it: its template is what placing needs of it."""
+    """Return a pod set for the object; its template has only the fields that placement reads."""
     spec = pod_set.template.spec
     template: Object = {
         "containers": [_container(each) for each in spec.containers],

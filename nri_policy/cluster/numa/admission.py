@@ -56,7 +56,7 @@ class WriteCheck(Struct, frozen=True):
 
 
 class WriteActive(Struct, frozen=True):
-    """Whether an AdmissionCheck is answered, in the status of it as it was at *revision*."""
+    """Set the Active condition of an AdmissionCheck, which had this *revision*."""
 
     name: str
     revision: str
@@ -74,7 +74,7 @@ class WriteActive(Struct, frozen=True):
 
 
 class NumaAdmission:
-    """The Workloads, checks and flavors of Kueue, and what is to be written of them."""
+    """The Workloads, checks and flavors of Kueue, and the writes to their statuses."""
 
     def __init__(self, zones: LiveZones, clock: Clock = SYSTEM_CLOCK) -> None:
         self.places = WorkloadPlaces(zones)
@@ -204,7 +204,7 @@ class NumaAdmission:
         return WriteCheck(workload.key, workload.revision, answered, answer)
 
     def _is_asked(self, workload: KueueWorkload) -> bool:
-        """Whether what follows from a Workload as it is, is on its way."""
+        """Whether the writes for this revision of a Workload are already under way."""
         return self._asked.get(workload.key) == workload.revision
 
     def _delay(self, workload: KueueWorkload, ours: set[str]) -> WriteCheck | None:

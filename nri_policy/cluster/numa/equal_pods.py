@@ -1,7 +1,7 @@
 """How many equal pods the zones of a node take, counted at once instead of one after another.
 
-It is what promising zones to them comes to (`LiveZones.keep`): each is in one zone, and takes it
-off the wider zones as well, which keep each other's pods out once they have none left.
+The result is that of promising zones pod by pod (`LiveZones.keep`). Each pod takes room from its
+zone and from all wider zones around it, which refuse pods once they are full.
 """
 
 from __future__ import annotations
@@ -15,10 +15,10 @@ from nri_policy.cluster.zones.zone import NodeZones
 
 
 def count_equal(report: NodeZones, request: NumaRequest) -> int | None:
-    """Return how many such pods a node takes that takes one; nothing is promised of it.
+    """Return how many equal pods fit on a node that admits one of them and has no promises.
 
-    None if that is to be tried: pods that are in several zones, or not alone there, and zones that
-    overlap.
+    None if counting is not exact, so that the caller must try pod by pod: for a pod that needs
+    several zones or is aligned in several steps, and for overlapping zones.
     """
     step, *others = request.aligned_steps(report)
     if request.qos != GUARANTEED or others:

@@ -269,7 +269,7 @@ class HostZones:
         return not self._zones().promised_on(node)
 
     def _kind(self, host: str) -> Hashable:
-        """Return what is equal for hosts whose zones have the same left."""
+        """Return a key that is equal for hosts whose zones have equal free amounts."""
         names = self.aligned_hosts()[host]
         alike = [self._kinds.of(self._view, name, free=not self._empty) for name in names]
         if self._empty:
@@ -311,7 +311,7 @@ class HostZones:
     def _book(
         self, zones: LiveZones, nodes: Sequence[str], pods: Sequence[PodsOnHost]
     ) -> dict[str, HostRefusal]:
-        """Promise *zones* of a host's *nodes* to pods, one by one; return which find none."""
+        """Promise *zones* of a host's *nodes* to pods, one by one; return refusals by pod set."""
         refused: dict[str, HostRefusal] = {}
         for each in sorted(pods, key=lambda own: -size_of(own.request)):
             kept = 0

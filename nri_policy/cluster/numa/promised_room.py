@@ -1,4 +1,4 @@
-"""What nodes have left beside what is promised to pods that are not bound yet; cluster.md §8.
+"""The free amounts of nodes minus promises to pods that are not bound yet; cluster.md §8.
 
 kube-scheduler knows nothing of places: it would give the room of a group that was just placed to
 pods of the same second, and the group would never be whole. Owns, for each node, what is promised

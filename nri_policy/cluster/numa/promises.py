@@ -62,7 +62,7 @@ Take = tuple[int | frozenset[int] | None, dict[int, int]]
 
 
 class NoRoomError(Exception):
-    """A pod does not fit any more where it is to be bound; the text says why."""
+    """A pod no longer fits on the node that it should be bound to; the text says why."""
 
 
 @dataclass(slots=True)

@@ -32,9 +32,9 @@ class NodeFit(Struct, frozen=True):
     reason: str  # empty where it fits
     score: int | None  # 0 to 100; None without room or without alignment
     aligned: bool  # whether the node aligns the pod to zones; if not, any zone may take it
-    zones: list[str]  # of the pod in all, or of each container; empty where none is decided
+    zones: list[str]  # one for the pod, or one per container; empty: undecided
     promised: int  # pods that hold a place there and are not reported yet
-    lacks: str = ""  # of what there is too little, in numbers; empty where that is not the reason
+    lacks: str = ""  # the short resources, with numbers; empty for another reason
 
 
 def list_node_fits(snapshot: ClusterSnapshot, pod: Pod, settings: ClusterSettings) -> list[NodeFit]:

@@ -142,7 +142,7 @@ class ServiceSpread:
         return {name: text for name in names if own[name] >= request.max_per_host}
 
     def scores(self, pod: Pod, names: Sequence[str]) -> dict[str, int] | None:
-        """Return 0 to 10 for each node, 10 for the best; None if the pod does not ask for it."""
+        """Return scores of nodes, 0 to 10 (best); None if the pod does not request spreading."""
         request = _request(pod)
         if request is None:
             return None

@@ -129,8 +129,8 @@ def _largest_at(
 def _largest(fits: Callable[[int], bool], high: int) -> tuple[int, bool]:
     """Return the largest number up to *high* that *fits*, 0 for none; and whether it is sure.
 
-    That fewer pods fit where more do is usual, but not certain: so those above what halving finds
-    are tried one by one, if they are not too many. Where there are many domains, that takes long.
+    Usually, where a number fits, all smaller ones fit too, but not always. So numbers above the one
+    found by bisection are tried one by one, unless there are more than MAX_TRIES.
     """
     low = 0
     if high > MAX_TRIES:

@@ -184,7 +184,7 @@ class _Search:
         return self._small(movable, min(most, SMALL)) or found or (now, [])
 
     def _small(self, pods: Sequence[Pod], most: int) -> tuple[GroupStatus, list[Move]] | None:
-        """Return what comes of the first set of up to *most* pods that is enough, if any."""
+        """Return the placement and moves of the first sufficient set of up to *most* pods."""
         tries, pods = iter(range(MAX_TRIES)), sorted(pods, key=self._order)
         for chosen in chain.from_iterable(combinations(pods, n + 1) for n in range(most)):
             if next(tries, None) is None:

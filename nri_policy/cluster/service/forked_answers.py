@@ -74,7 +74,7 @@ async def _read(pipe: IO[bytes]) -> bytes:
 def _answer(answer: Callable[[], bytes], writing: int) -> NoReturn:
     """Write the answer, or why there is none, in the forked process, and end it.
 
-    It has no socket: the port is free as soon as the service has ended.
+    It inherits no socket, so the port is free as soon as the service ends.
     """
     try:
         gc.disable()  # a collection would touch, and so copy, all memory of the service

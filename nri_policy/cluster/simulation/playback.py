@@ -320,7 +320,7 @@ class Simulation:
         return wanted - places_by_pod_set(group)
 
     def _lacks_pods(self, key: Key) -> bool:
-        """Whether pods of a group that has places have none, or those of failed nodes."""
+        """Whether a placed group has pods without a place, or on failed nodes."""
         return bool(self._groups[key].status.unhealthy_nodes or self._missing_pods(key))
 
     def _key(self, name: str) -> Key:

@@ -1,4 +1,4 @@
-"""What came of the steps of a simulation: the groups, how they changed, what was not expected."""
+"""The results of a simulation's steps: groups, their changes, and unmet expectations."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ class SimulationReport(Struct, frozen=True):
 
 
 def describe_change(before: PlacementGroup | None, now: PlacementGroup) -> str:
-    """Return what became of a group in a step; None: it was not there *before*."""
+    """Describe the change of a group in a step; *before* is None for a new group."""
     if before is None:
         return "new"
     if before.status.state != now.status.state:

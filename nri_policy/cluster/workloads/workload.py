@@ -284,9 +284,9 @@ def _kind(value: Object, path: str, known: Iterable[str]) -> str:
 
 
 def each_object(documents: Iterable[object]) -> Iterator[tuple[Object, str]]:
-    """Yield the objects in *documents*, those of lists one by one, and where each is.
+    """Yield each object in *documents*, also each item of lists, with its path.
 
-    The first document has no path: it is the only one as a rule. Raises DocumentError.
+    The first document has an empty path, as it is usually the only one. Raises DocumentError.
     """
     for number, value in enumerate(documents):
         yield from _objects_in(value, join("", number) if number else "")

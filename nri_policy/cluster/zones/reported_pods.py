@@ -65,10 +65,10 @@ def omits_pod(report: NodeZones, pod: Key) -> bool:
 def select_counted(
     report: NodeZones, bound: Mapping[Key, BoundPod], waiting: Sequence[Key]
 ) -> Sequence[Key] | None:
-    """Return which of the pods *waiting* a report counts, None if it does not say.
+    """Return which of the *waiting* pods the report includes; None if it cannot be known.
 
-    *bound* are the pods of its node; *waiting* those of them that were bound last, in that order: a
-    node takes in pods in the order of their binding.
+    *bound* are the pods of its node; *waiting* are the latest of them, in the order of binding,
+    which is the order in which a node starts pods.
     """
     attributes = dict(report.attributes)
     listed = attributes.get(PODS)

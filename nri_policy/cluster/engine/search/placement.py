@@ -42,7 +42,7 @@ def find_packing(  # noqa: PLR0913 - keywords: what counts beside what is free
     """Return where *unit* is packed; raises Unplaceable.
 
     *held* are pods of the same group by leaf, which count for its most per host. *limits* are how
-    many pods of a pod set nodes take at most. All go *within* the domain of a path, if it has any.
+    many pods of a pod set nodes take at most. A path *within* limits the search to its domain.
     """
     inside = max(0, len(within) - 1)
     wanted = make_plan(

@@ -62,7 +62,7 @@ class Orders:
 
 
 def describe_order(units: Sequence[Unit], *, searched: bool = False) -> str:
-    """Return what the status of a group says that is placed in another order than its own."""
+    """Return the status message of a group whose pod sets were placed in another order."""
     names = ", ".join(name for each in units for name in each.names)
     return f"{_BY_SEARCH if searched else _IN_ORDER}{names}"
 

@@ -88,11 +88,11 @@ class ClusterState:
         self.limits.change_hosts([node if known is None else known.host])
 
     def set_pod(self, pod: Pod) -> None:
-        """Take in that a pod came or changed, of the group that it names."""
+        """Store a new or changed pod, in the group that it names."""
         self.set_member(pod, named_group(pod))
 
     def set_member(self, pod: Pod, group: str | None) -> None:
-        """Take in that a pod came or changed, of a group in its namespace or of none."""
+        """Store a new or changed pod, in a *group* of its namespace or in none."""
         self.remove_pod(*pod.key)
         if not pod.node:
             return
@@ -239,7 +239,7 @@ class ClusterState:
         return self._copy(usages, self.ledger.fork(), self.limits.fork(usages))
 
     def without_usage(self, only: Collection[str] | None = None) -> Self:
-        """Return one of these nodes, or *only* some of them, with nothing in use.
+        """Return a state of these nodes, or *only* of some, with nothing in use.
 
         Valid until nodes, capacities of zones or settings change.
         """
@@ -249,9 +249,9 @@ class ClusterState:
     def emptied(
         self, staying: Iterable[PlacementGroup], only: Collection[str] | None = None
     ) -> Self:
-        """Return one of these nodes, or *only* some of them, without what ends by itself.
+        """Return a state of these nodes, or *only* of some, as if all that can end had ended.
 
-        In use is what pods of no group have that never end, and the places of *staying* groups.
+        In use are then: lasting pods without a group, and the places of *staying* groups.
         Valid as long as `without_usage`, and until lasting pods or *staying* groups change.
         """
         usages, ledger = GroupUsages(self.view), self.ledger.without_usage(only, lasting=True)

@@ -284,7 +284,7 @@ class Ledger:
             _assume(tree, usage, 1)
 
     def _catch_up(self, tree: Tree | SpreadTree) -> None:
-        """Count in a new tree of a fork what has changed since it was one."""
+        """Apply the changes made since the fork to a tree that is new in it."""
         assert self.is_up_to_date()
         for change in self._since:
             change(tree)
@@ -324,7 +324,7 @@ class _WithoutUsage(Ledger):
     def use_lasting(self, used: Mapping[str, Amounts], ending: Mapping[str, Amounts]) -> None:
         """Subtract *used* less *ending* amounts, by node, from the nodes of this ledger."""
         nodes = used if self._only is None else self._only
-        lasting = [  # as it is now: pods that end come and go meanwhile
+        lasting = [  # computed now: *used* and *ending* change before later trees are built
             (name, _less(used[name], ending.get(name, {}))) for name in nodes if name in used
         ]
 

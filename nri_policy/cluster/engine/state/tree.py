@@ -291,7 +291,7 @@ class Tree:
             self.rows.add(at, amounts, -times)
 
     def close_hosts(self, hosts: Iterable[str], kind: Filter) -> None:
-        """Let no pods go to those of *hosts* that *kind* would admit."""
+        """Close those of *hosts* that the filter *kind* admits."""
         for host in hosts if self.shape.by_host else ():
             first = self._host_at.get(host)
             for leaf in () if first is None else self.shape.zones_from(first):

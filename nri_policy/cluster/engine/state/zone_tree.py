@@ -109,11 +109,11 @@ class ZoneTree(Tree):
         return (old or new).name not in self.left_out and super().change(old, new)  # type: ignore[union-attr]  # one of them is there
 
     def _is_free(self, leaf: int, name: str) -> bool:
-        """Return whether a node may join a leaf: not another one than that whose zones it has."""
+        """Whether a node may join a leaf: only the one with its zones."""
         return super()._is_free(leaf, name) and leaf == self._first_zone.get(name)
 
     def change_zones(self, old: NodeZones, new: NodeZones) -> bool:
-        """Take in what the zones of a node have left; return False as `change` does."""
+        """Store new free amounts of a node's zones; return False as `change` does."""
         before, reason = zones_of(old, self._below)
         after, why = zones_of(new, self._below)
         first = self._first_zone.get(new.node)
