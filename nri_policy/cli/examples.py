@@ -196,7 +196,7 @@ EXAMPLES = {
 
 
 def show(command: click.Command, path: str) -> None:
-    """Have the help of a command, and of those in it, end with its examples."""
+    """Append examples to the help of a command and of its subcommands."""
     if isinstance(command, click.Group):
         for name, inner in command.commands.items():
             show(inner, f"{path} {name}")

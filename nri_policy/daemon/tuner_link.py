@@ -288,7 +288,7 @@ class TunerLink:
         return tuple(self.tunables.values()) or self._ask().tunables
 
     def _list_groups(self) -> set[str]:
-        """Return the groups that exist, of those that the tuner was asked for."""
+        """Return the resctrl groups that were requested from the tuner and exist."""
         every = self.tunables.values()
         return {each.item.id for each in every if each.item.kind is Kind.RESCTRL and each.found}
 

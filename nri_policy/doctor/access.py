@@ -167,7 +167,7 @@ async def _node(client: Client, name: str) -> Object:
 
 
 def _allocatable(node: Object) -> Object:
-    """Return what a Node promises to pods, as far as it says."""
+    """Return the allocatable amounts of a Node; empty if it has none."""
     try:
         return dict(node["status"]["allocatable"])
     except (KeyError, TypeError, ValueError):

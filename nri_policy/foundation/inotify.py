@@ -54,7 +54,7 @@ class Inotify:
         os.close(self._fd)
 
     def watch(self, paths: Collection[str]) -> None:
-        """Watch those of *paths* that exist, and no others; for one thread at a time.
+        """Watch the existing ones of *paths*, and nothing else; for one thread at a time.
 
         Raises OSError if one cannot be watched.
         """

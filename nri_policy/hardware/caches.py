@@ -24,7 +24,7 @@ def read_caches(tree: FileTree, online: CPUSet) -> tuple[Cache, ...]:
     """Return the caches of the *online* CPUs, by level, type and lowest CPU."""
     sizes: dict[tuple[int, str, CPUSet], int] = {}
     # The kernel enters a cache at all of its CPUs (drivers/base/cacheinfo.c), though its index may
-    # differ between them. So the set of CPUs is read at one of them only. A CPU has one cache of
+    # differ between them. So one of these CPUs is enough to read the set. A CPU has one cache of
     # each level and type; once all of its caches are known, nothing is read there.
     known: dict[tuple[int, str], set[int]] = {}  # level, type -> CPUs with a known cache
     with tree.folder(CPU_FOLDER) as folder:

@@ -124,7 +124,7 @@ class Spec:
     isolated: CPUSet = EMPTY
     nohz_full: CPUSet = EMPTY
     distances: tuple[tuple[int, ...], ...] = ()
-    # file name of cpufreq -> its text for sets of CPUs (None: all), later ones first
+    # file in cpufreq/ -> (CPUs or None for all, text); later entries win and come first
     frequencies: dict[str, list[tuple[CPUSet | None, str]]] = field(default_factory=dict)
 
     def pages_of(self, node: int) -> dict[int, int]:

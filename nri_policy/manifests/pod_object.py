@@ -13,7 +13,7 @@ from nri_policy.manifests.api_object import Part
 
 
 class UsedClaim(Part, frozen=True):
-    """A claim of the pod that a container uses: all of it, or one of its requests."""
+    """A resource claim that a container uses: the whole claim, or one *request* of it."""
 
     name: str
     request: str = ""

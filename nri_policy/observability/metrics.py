@@ -246,7 +246,7 @@ class Metrics:
         self._lag.add(seconds=seconds)
 
     def collect(self) -> tuple[Callable[[], Metric], ...]:
-        """Copy all counters; return functions that make metrics of them, for any thread."""
+        """Copy all counters; return functions, for any thread, that make metrics of the copies."""
         counted = (
             self._requests,
             self._request_seconds,

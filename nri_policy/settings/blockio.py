@@ -1,6 +1,6 @@
 """Block I/O classes: limits and weights of disks, by name.
 
-In the form of containerd's and CRI-O's file for them, so that it can be pasted.
+The format is that of containerd's and CRI-O's file, so its content can be pasted here.
 """
 
 from __future__ import annotations

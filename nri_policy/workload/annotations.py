@@ -2,8 +2,8 @@
 
 A key K has three forms; the most specific one counts: `K.DOMAIN/container.NAME`, `K.DOMAIN/pod`,
 `K.DOMAIN`. Some have a deprecated fourth, `DOMAIN/K` with a map of container name to value, which
-counts if no other is given. Annotations of other containers, and those that a more specific one
-overrides, are never parsed, so their mistakes have no effect. `annotation_table` has the keys, and
+counts if no other is given. Only the annotation that counts is parsed, so mistakes in overridden
+ones, and in those for other containers, have no effect. `annotation_table` has the keys, and
 `preferences` looks them up.
 """
 

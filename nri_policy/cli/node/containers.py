@@ -100,7 +100,7 @@ def _show(
 
 
 def _partition(container: ContainerReport) -> Text:
-    """Return the kernel partition that a container is to be, and whether it is none."""
+    """Return the kernel partition due for a container, marked if it is missing."""
     if container.partition is None:
         return Text("-")
     if container.partition_error:

@@ -1,6 +1,6 @@
 """Options of the commands that run on a node's host: the daemon, and the doctor beside it.
 
-Imports nothing of what these commands do: the daemon's start has no time to spend.
+Imports nothing that these commands run, so that the daemon starts fast.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Tables of a machine and its pool tree, for `topology`.
 
-Made for 80 columns and more, and for machines of any size: what does not fit is left to the JSON
-form, and said so.
+Made for at least 80 columns and machines of any size. A note says what is left out; the JSON form
+has everything.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""What is decided but not set, because the settings in force do not pin it."""
+"""Notes on decisions without effect, because the settings turn pinning off."""
 
 from __future__ import annotations
 

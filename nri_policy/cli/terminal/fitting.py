@@ -35,7 +35,7 @@ class Columns:
         self._rows: list[tuple[tuple[RenderableType, ...], str]] = []
 
     def add_row(self, *cells: RenderableType, style: str = "") -> None:
-        """Add a row of cells; columns for which there is none stay empty in it."""
+        """Add a row of cells; missing cells at the end stay empty."""
         missing = len(self._names) - len(cells)
         self._rows.append(((*cells, *[""] * missing), style))
 

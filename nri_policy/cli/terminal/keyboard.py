@@ -20,7 +20,7 @@ Moment = tuple[datetime, str]  # and the key that was pressed then; empty for no
 
 @contextmanager
 def single_keys() -> Iterator[None]:
-    """Have keys read one by one, and not shown, for the time of a `with`."""
+    """Within the `with`, deliver each key at once and do not echo it."""
     if not sys.stdin.isatty():
         yield
         return
