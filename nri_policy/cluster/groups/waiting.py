@@ -143,6 +143,9 @@ class WaitingGroups:
         ever did on its own.
         """
         hold, more = self._groups[key].reservation, self._groups[key].more
+        status = group.status
+        if hold is not None and status.assignments and not (status.unhealthy_nodes or more):
+            return True  # of another leader: what the group lacks is known once it was tried
         hosts = self._reservations.choose(group, () if hold is None else hold.hosts, more)
         if again and hold is not None and hosts is not None:
             hold = replace(hold, fitting=max(hold.fitting, self._count(key, group, hosts)))
@@ -244,8 +247,9 @@ class WaitingGroups:
         aside = self._aside(self.queue.rank(key))
         engine = self._without(aside)
         if more or failures or group.status.assignments or _is_spread(group):
-            if more:
+            if more and more != self._groups[key].more:
                 self._groups.update(key, more=more)
+                self._checked = False
             found = engine.place(group, failures, more)
             if not found.assignments and _counts_others(group):
                 self._groups.update(key, counts_others=True)

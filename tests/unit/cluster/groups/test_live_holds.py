@@ -157,7 +157,8 @@ def test_a_group_that_runs_keeps_its_hold_across_leaders() -> None:
     assert play.controller.placer.waiting.reserved(("default", "job-train")) == (*before,)
 
 
-def test_a_larger_job_gets_hosts_for_its_new_pods() -> None:
+def larger() -> tuple[Play, str]:
+    """A Job that runs has one more pod; each other host has small Jobs, one is set aside."""
     play = empty(hosts_in_rack=3)
     play.world.submit("train", 1, 4, RACK)
     play.rest()
@@ -170,8 +171,32 @@ def test_a_larger_job_gets_hosts_for_its_new_pods() -> None:
     play.rest()
     assert play.world.let_go("train") == (1, 2)
     later(play, TIMEOUT)
+    (reserved,) = play.world.group("job-train").status.reserved
+    return play, reserved
+
+
+def test_a_larger_job_keeps_the_hosts_for_its_new_pods_across_leaders() -> None:
+    play, reserved = larger()
+    (there,) = [name for name in ("s0", "s1", "s2", "s3", "s4") if hosts(play, name) == [reserved]]
+    item = play.world.objects["pods"][f"{there}-0"]
+    play.world.put("pods", item | {"status": {"phase": "Succeeded"}})
+    play.world.submit("next", 1, 1, RACK)
+    play.away, play.now = play.now, 0.0
+    play.begin()
+    play.rest()
+    assert play.world.let_go("next") == (0, 1)
     status = play.world.group("job-train").status
-    (reserved,) = status.reserved
+    assert (status.reserved, status.hold and status.hold.since) == (
+        [reserved],
+        "2026-01-01T00:10:00Z",
+    )
+    later(play, HOLD_TIMEOUT)
+    assert play.world.group("job-train").status.reserved == [], "without progress its hold ends"
+
+
+def test_a_larger_job_gets_hosts_for_its_new_pods() -> None:
+    play, reserved = larger()
+    status = play.world.group("job-train").status
     assert status.message.startswith("reserved: rack ")
     assert "1 more pod cannot be placed" in status.message
     revision = play.world.revision
