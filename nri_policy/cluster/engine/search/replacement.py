@@ -139,11 +139,16 @@ def find_kept_leaf(tree: Tree, levels: Sequence[str], values: Sequence[str]) -> 
     """Return the leaf of a domain that pods stay in; raises Unplaceable if it is gone."""
     leaf = tree.shape.find(levels, values)
     if leaf is None or not tree.rows.nodes_at(leaf):
-        raise Unplaceable(
-            "Cannot replace the node, because the existing topologyAssignment is invalid, as it"
-            f" contains the stale domain {values[0]}"
-        )
+        raise stale_domain(values[0])
     return leaf
+
+
+def stale_domain(value: str) -> Unplaceable:
+    """Return the refusal of a group one of whose places is gone, in Kueue's words."""
+    return Unplaceable(
+        "Cannot replace the node, because the existing topologyAssignment is invalid, as it"
+        f" contains the stale domain {value}"
+    )
 
 
 class _Search(Struct, frozen=True):

@@ -13,7 +13,7 @@ from collections.abc import Callable, Collection, Iterable, Mapping
 from msgspec.structs import replace
 
 from nri_policy.cluster.engine.search.placement import PackedUnit
-from nri_policy.cluster.engine.search.replacement import find_kept_leaf
+from nri_policy.cluster.engine.search.replacement import find_kept_leaf, stale_domain
 from nri_policy.cluster.engine.search.unfit_message import describe_limit
 from nri_policy.cluster.engine.state.tree import Tree
 from nri_policy.cluster.objects.assignment import Assignment, DomainAssignment
@@ -62,20 +62,26 @@ def replace_spread(  # noqa: PLR0913 - what is replaced, and in what
         each.name: [one for one in given[each.name].domains if one.values[0] not in failed]
         for each in members
     }
-    rest = [find_kept_leaf(tree, [HOSTNAME], one.values) for own in stay.values() for one in own]
+    hosts = [one.values[0] for own in stay.values() for one in own]
+    if gone := [host for host in hosts if not view.on_host(host)]:
+        raise stale_domain(gone[0])
+    required = request.required in tree.shape.levels
+    # Without a required level hosts need no labels: they may be in no topology.
+    rest = [find_kept_leaf(tree, [HOSTNAME], [host]) for host in hosts if required]
     for pod_set in reversed(members):  # the leader first, as one host must hold it
         domains, kept = given[pod_set.name].domains, stay[pod_set.name]
         missing = sum(each.count for each in domains) - sum(each.count for each in kept)
         missing += more.get(pod_set.name, 0)
         within = view.nodes.keys() - failed
-        if request.required in tree.shape.levels and rest:
+        if rest:
             level = tree.shape.levels.index(request.required)
             within &= _around(tree, rest[:1], level)
         own = count_by_node([Assignment(pod_set.name, [HOSTNAME], kept)], view)
         asked = replace(pod_set, count=missing, request=request)
         added = spread(asked, own, within)
-        found = (tree.shape.find([HOSTNAME], one.values) for one in added.domains)
-        rest += [leaf for leaf in found if leaf is not None]
+        if required:
+            found = (tree.shape.find([HOSTNAME], one.values) for one in added.domains)
+            rest += [leaf for leaf in found if leaf is not None]
         pods = own + count_by_node([added], view)
         new[pod_set.name] = added
         whole[pod_set.name] = make_host_assignment(pod_set.name, pods, view.nodes)

@@ -160,6 +160,37 @@ def test_pods_of_a_failed_node_are_spread_again_where_the_others_are() -> None:
     }
 
 
+@pytest.mark.parametrize("failed", ["ax1", "out1", "gone"])
+def test_pods_are_spread_again_beside_those_on_hosts_that_are_in_no_topology(failed: str) -> None:
+    hosts = ["out2", failed]
+    status = {
+        "assignments": [
+            {
+                "podSet": "main",
+                "levels": [HOSTNAME],
+                "domains": [{"values": [host], "count": 1} for host in hosts],
+            }
+        ],
+        "unhealthyNodes": [failed],
+    }
+    others = [node("out1"), node("out2"), node("out3", cpu=8)]
+    asked = pod_set(2, {"spreadOver": [HOSTNAME]}, cpu=4)
+    cluster = {"nodes": [NODES[0], *others]}
+    assert placed(place(asked, cluster=cluster, status=status)) == {
+        "main": {"out2": 1, "out1" if failed == "ax1" else "ax1": 1}
+    }
+
+
+def test_a_host_that_stays_and_is_gone_is_told() -> None:
+    domains = [{"values": [host], "count": 1} for host in ("ax1", "gone")]
+    status = {
+        "assignments": [{"podSet": "main", "levels": [HOSTNAME], "domains": domains}],
+        "unhealthyNodes": ["ax1"],
+    }
+    found = place(pod_set(2, {"spreadOver": [HOSTNAME]}), status=status)
+    assert found["message"].endswith("contains the stale domain gone")
+
+
 def test_slices_are_not_spread() -> None:
     slices = [{"level": HOSTNAME, "size": 2}]
     with pytest.raises(DocumentError, match="pods of slices cannot be spread"):
