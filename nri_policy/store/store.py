@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import logging
 import math
+import os
 import sqlite3
 import threading
 from contextlib import closing, suppress
@@ -45,6 +46,11 @@ COMPACT_EVERY = 8 << 20  # bytes written to the log until the store is compacted
 ROW_OVERHEAD = 3 << 12  # bytes that a row takes in the log besides its own: whole pages of 4 KiB
 PATIENCE = 0.5  # seconds that a commit waits when the log is at its limit
 RETRY_AFTER = 5.0  # seconds before a store that failed is opened again
+_REMOVED = (
+    "its files were removed or replaced while the daemon ran; the next decision, or a reload, makes"
+    " new ones with everything"
+)
+_CONSEQUENCE = "a restart may place containers again"
 
 
 class Store:
@@ -59,6 +65,7 @@ class Store:
         self.held = EMPTY_CONTENTS
         self._connection: sqlite3.Connection | None = None
         self._writer: StoreWriter | None = None
+        self._files: tuple[int, int] | None = None  # the inodes of the database and its log
         self._failure: tuple[str, float] | None = None  # of the last try, and its time
         self._log_bytes = 0  # bytes in the log since the last compaction, about
         self._compacting: threading.Thread | None = None
@@ -77,9 +84,11 @@ class Store:
     @property
     def trouble(self) -> str:
         """Why the latest decisions are not stored, empty if they are."""
-        if self._failure is None:
-            return ""
-        return f"{NOT_STORED}{self.path}: {self._failure[0]}; a restart may place containers again"
+        if self._failure is not None:
+            return f"{NOT_STORED}{self.path}: {self._failure[0]}; {_CONSEQUENCE}"
+        if self._writer is not None and self._lost_files():
+            return f"{NOT_STORED}{self.path}: {_REMOVED}; {_CONSEQUENCE}"
+        return ""
 
     def commit(
         self,
@@ -102,6 +111,9 @@ class Store:
             reason, at = self._failure
             if abs(now - at) < RETRY_AFTER:
                 raise StoreError(self.path, reason)
+        if self._writer is not None and self._lost_files():
+            log.warning("store-removed", extra={"path": self.path})
+            self._disconnect()
         if self._damaged:
             self._disconnect()
         try:
@@ -146,7 +158,7 @@ class Store:
         except BaseException:
             connection.close()
             raise
-        self._connection = connection
+        self._connection, self._files = connection, _inodes(self.path)
         return writer, held
 
     def _reopen(self, machine: Machine) -> StoreWriter:
@@ -154,6 +166,10 @@ class Store:
         self._failure = None
         log.warning("store-available", extra={"path": self.path})
         return self._writer
+
+    def _lost_files(self) -> bool:
+        """Whether the open files are no longer those at `path`: SQLite would write on to them."""
+        return self._files is None or self._files != _inodes(self.path)
 
     def _record_failure(self, error: StoreError, now: float) -> None:
         """Close a database that failed, because its content is no longer known."""
@@ -183,6 +199,18 @@ class Store:
         except StoreError as error:  # nothing is lost: the next time compacts
             log.warning("store-not-compacted", extra={"error": str(error)})
             self._damaged = isinstance(error, DamagedStoreError)
+
+
+def _inodes(path: Path) -> tuple[int, int] | None:
+    """Return the inodes of a database and its log; None if one is missing, or the database empty.
+
+    SQLite removes the log of an empty database.
+    """
+    try:
+        database, wal = os.stat(path), os.stat(f"{path}-wal")  # noqa: PTH116 - for each commit
+    except OSError:
+        return None
+    return (database.st_ino, wal.st_ino) if database.st_size else None
 
 
 def _read_only(path: Path, machine: Machine) -> StoreContents:

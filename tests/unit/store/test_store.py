@@ -1,10 +1,11 @@
 from __future__ import annotations
 
 import os
+import shutil
 import sqlite3
 import subprocess
 from collections import deque
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import closing
 from itertools import islice
 from pathlib import Path
@@ -369,6 +370,60 @@ def test_a_real_disk_that_is_full(small_disk: Path) -> None:
     remount(small_disk, "size=16m")
     stores.commit(store, engine, Stopped(container_id="x"), 2 * RETRY_AFTER)
     assert stores.on_disk(store.path) == stores.grants(engine)
+    store.close()
+
+
+def remove_folder(path: Path) -> None:
+    shutil.rmtree(path.parents[1])
+
+
+def remove_log(path: Path) -> None:
+    path.with_name(f"{path.name}-wal").unlink()
+
+
+def empty(path: Path) -> None:
+    os.truncate(path, 0)
+
+
+def replace_folder(path: Path) -> None:
+    """Put a copy in the place of a folder, as who restores a backup."""
+    copy = path.parents[2] / "copy"
+    shutil.copytree(path.parent, copy)
+    shutil.rmtree(path.parent)
+    copy.rename(path.parent)
+
+
+@pytest.mark.parametrize("harm", [remove_folder, Path.unlink, remove_log, empty, replace_folder])
+def test_files_that_are_removed_while_the_daemon_runs_are_made_again(
+    harm: Callable[[Path], None], tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """SQLite goes on writing to removed files, and reports no error."""
+    store, engine = stores.started(tmp_path / "state")
+    for _ in range(2):
+        stores.commit(store, engine, Created(container=nodes.container(1000)))
+    assert not store.trouble
+    assert "store-" not in caplog.text
+    harm(store.path)
+    assert store.trouble.startswith(NOT_STORED)
+    assert "were removed or replaced" in store.trouble
+    stores.commit(store, engine, Created(container=nodes.container(500)))
+    assert not store.trouble
+    assert "store-removed" in caplog.text
+    assert stores.on_disk(store.path) == stores.grants(engine) != {}
+    store.close()
+
+
+def test_removed_files_that_cannot_be_made_again_are_an_error(tmp_path: Path) -> None:
+    folder = tmp_path / "state"
+    store, engine = stores.started(folder)
+    shutil.rmtree(folder)
+    folder.touch()
+    with pytest.raises(StoreError, match="File exists"):
+        stores.commit(store, engine, Created(container=nodes.container(500)))
+    assert "File exists" in store.trouble
+    folder.unlink()
+    stores.commit(store, engine, Stopped(container_id="x"), RETRY_AFTER)
+    assert stores.on_disk(store.path) == stores.grants(engine) != {}
     store.close()
 
 

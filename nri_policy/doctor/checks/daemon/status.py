@@ -18,7 +18,10 @@ _REMEDIES = {
         " for the unit CPUWeight=1000, as in systemd/nri-policy.service"
     ),
     NOT_PINNED: "see the check cluster; without settings in the cluster, --config-namespace=",
-    NOT_STORED: "free space on the disk of the state folder, or make it writable",
+    NOT_STORED: (
+        "free space on the disk of the state folder, make it writable, or stop what removes its"
+        " files; then systemctl reload nri-policy, or the next decision, stores everything"
+    ),
 }
 
 
