@@ -150,6 +150,7 @@ class SimulatedNode:
         # the embedded runtime needs no rest between two plugins
         host = Environment(
             state_dir=self._folder,
+            root=self._devices,  # without interrupts, power settings and a systemd
             cgroups=SimulatedCgroups(self.runtime),
             notes=(
                 "this node is simulated: its containers have no processes",

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+from collections.abc import Mapping
 from contextlib import AsyncExitStack
 from pathlib import Path
 from typing import Any
@@ -11,7 +12,10 @@ from typing import Any
 import pytest
 
 from nri_policy.control.client import connected
-from nri_policy.report import WhatIfReport
+from nri_policy.daemon import tuner_link
+from nri_policy.foundation.cpuset import CPUSet
+from nri_policy.hardware.interrupts import Interrupt, Interrupts, read_interrupts
+from nri_policy.report import TunableChange, WhatIfReport
 from nri_policy.simulation.node import SimulatedNode
 from nri_policy.simulation.playback import Playback
 from nri_policy.simulation.scenario import read_step
@@ -20,8 +24,8 @@ from tests.support import nodes
 GPU = "v.com/gpu"
 
 
-def asking(name: str) -> dict[str, Any]:
-    limits = {"cpu": 1, "memory": "1Mi", GPU: 1}
+def asking(name: str, limits: Mapping[str, Any] | None = None) -> dict[str, Any]:
+    limits = limits or {"cpu": 1, "memory": "1Mi", GPU: 1}
     container = {"name": "main", "resources": {"limits": limits}}
     metadata = {"name": name}
     spec = {"containers": [container]}
@@ -104,3 +108,31 @@ async def test_a_simulated_node_has_every_group_of_resctrl(tmp_path: Path) -> No
         assert [each.error async for each in Playback(node.runtime, node).play(read)] == [None] * 2
         (container,) = node.runtime.containers
     assert container.message.linux.resources.rdt_class.value == "BestEffort"
+
+
+async def test_a_simulated_node_has_no_interrupts_of_the_machine_below(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def preview() -> Mapping[str, TunableChange]:
+        steps = [
+            {"settings": {"reservedResources": {"cpu": 1}, "isolateInterrupts": "exclusive"}},
+            {"apply": asking("app", {"cpu": 2, "memory": "1Mi"})},
+        ]
+        async with AsyncExitStack() as stack:
+            node = SimulatedNode(nodes.machine(nodes.SMALL), None, tmp_path, stack)
+            await stack.enter_async_context(node.runtime)
+            read = [read_step(step, folder=tmp_path) for step in steps]
+            playback = Playback(node.runtime, node)
+            assert [each.error async for each in playback.play(read[:1])] == [None]
+            assert node.daemon is not None
+            before = node.daemon.node.view
+            assert [each.error async for each in playback.play(read[1:])] == [None]
+            return node.daemon.tuner_link.preview(before, node.daemon.node.view).changes
+
+    below = Interrupts(each=(Interrupt(number=9, name="acpi", affinity=CPUSet.parse("0-3")),))
+    monkeypatch.setattr(
+        tuner_link,
+        "read_interrupts",
+        lambda root, _devices: below if root == Path("/") else read_interrupts(root),
+    )
+    assert await preview() == {}
