@@ -18,6 +18,9 @@ from nri_policy.workload.pod import Container
 from nri_policy.workload.preferences import preferences
 from nri_policy.workload.request import Request, Sort
 
+# Python 3.11 takes 0.5 µs to find a member of an enumeration, and a look asks about all containers
+_OFF = ExclusivePartitions.OFF
+
 
 class Partition(Struct, frozen=True, kw_only=True):
     """A cgroup's partition: `cpuset.cpus.partition` and `cpuset.cpus.exclusive`."""
@@ -28,7 +31,9 @@ class Partition(Struct, frozen=True, kw_only=True):
 
 def asks_for_partition(request: Request, grant: Grant) -> bool:
     """Whether a container with exclusive CPUs is to be a partition, if it can be one."""
-    return bool(grant.own) and (request.steering.exclusive_partition is not ExclusivePartitions.OFF)
+    return request.steering.exclusive_partition is not _OFF and bool(
+        grant.exclusive or grant.claimed
+    )
 
 
 def partition_of(
