@@ -135,7 +135,18 @@ class Executor:
                     running.add(action)
                     group.create_task(self._do(action, link, running), name=action.value)
                 self._wake_at = wake
-                await self.clock.set_within(wake - now, self._changed)
+                await self._wait(wake - now)
+
+    async def _wait(self, seconds: float) -> None:
+        """Wait until something is due earlier than planned, *seconds* at most."""
+        if seconds == math.inf:
+            await self._changed.wait()
+            return
+        stop_timer = self.clock.call_later(seconds, self._changed.set)
+        try:
+            await self._changed.wait()
+        finally:
+            stop_timer()
 
     async def _do(self, action: Action, link: Link, running: set[Action]) -> None:
         # it makes nothing due, so the loop need not look again
