@@ -66,6 +66,15 @@ class _OpenCgroup(Struct, frozen=True, kw_only=True):
     path: str
     folder: Folder
 
+    @contextmanager
+    def of(self, mount: str) -> Iterator[Folder]:
+        """Open its folder of the controller at *mount*: the same one on version 2."""
+        if mount == self.hierarchy.mount:
+            yield self.folder
+            return
+        with self.tree.folder(mount) as top, top.folder(self.path) as folder:
+            yield folder
+
 
 class ContainerCgroups(HostCgroups, Protocol):
     """The cgroups of a host's containers, and their processes; simulated by `simulation`."""
@@ -166,9 +175,9 @@ class Cgroups:
             cpus, mems = (cpuset_state(at.folder, hierarchy, name) for name in ("cpus", "mems"))
             if cpus is None or mems is None:
                 return None
-            with at.tree.folder(f"{hierarchy.cpu}/{at.path}") as folder:
+            with at.of(hierarchy.cpu) as folder:
                 shares, quota, period = cpu_amounts(folder, hierarchy)
-            with at.tree.folder(f"{hierarchy.memory}/{at.path}") as folder:
+            with at.of(hierarchy.memory) as folder:
                 limit = number_of(folder.text(hierarchy.memory_limit))
         return Resources(
             cpu_shares=shares,
@@ -377,7 +386,8 @@ class Cgroups:
             return
         with FileTree(self._root, Notes()) as tree:
             hierarchy = hierarchy_of(tree)
-            with tree.folder(f"{hierarchy.mount}/{path}") as folder:
+            # below the mount are no links
+            with tree.folder(hierarchy.mount) as top, top.folder(path) as folder:
                 yield _OpenCgroup(tree=tree, hierarchy=hierarchy, path=path, folder=folder)
 
     @contextmanager
