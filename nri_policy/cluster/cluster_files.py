@@ -167,7 +167,9 @@ def read_documents(text: bytes | memoryview, name: str) -> list[Object]:
         raise DocumentError(name, "it is nested too deep") from None
     except (msgspec.DecodeError, UnicodeDecodeError) as error:
         found = _read_yaml(text, name, json_problem(error))
-    return [_object(each, name) for each in found]
+    # `jq .items` makes a list of objects of what kubectl prints
+    each_of = [each if isinstance(each, list) else [each] for each in found]
+    return [_object(each, name) for given in each_of for each in given]
 
 
 def _read_yaml(text: bytes | memoryview, name: str, not_json: str) -> list[Any]:
@@ -181,12 +183,16 @@ def _read_yaml(text: bytes | memoryview, name: str, not_json: str) -> list[Any]:
         raise DocumentError(name, f"the text is not UTF-8 (at position {error.start})") from None
     except yamltext.YAMLTextError as error:
         is_json = re.match(rb'\s*\{\s*"', text) is not None
-        raise DocumentError(name, not_json if is_json else str(error)) from None
+        hint = "; render the template first" if b"{{" in bytes(text[:_CHUNK]) else ""
+        raise DocumentError(name, (not_json if is_json else str(error)) + hint) from None
 
 
 def _object(value: Any, name: str) -> Object:
     if not isinstance(value, dict):
         table = isinstance(value, str) and value.startswith("NAME")  # or NAMESPACE
         hint = "; give the output of kubectl get … -o json" if table else ""
-        raise DocumentError(name, f"{quoted(value)} is not an object{hint}")
+        raise DocumentError(name, f"{quoted(value)} is not a Kubernetes object{hint}")
+    if value.get("kind") == "Status" and isinstance(value.get("message"), str):
+        text = f"an error of the API server, and no object: {value['message']}"
+        raise DocumentError(name, text)
     return value

@@ -184,7 +184,7 @@ def _require(found: Sequence[object], paths: Iterable[Path], documents: list[Obj
         names = ", ".join(map(name_of, paths))
         problem = "there is no object to place in it"
         if text:
-            problem += f": {text}; there are: {', '.join(KINDS)}"
+            problem += f": {text}; these can be placed: {', '.join(KINDS)}"
         raise Failure(f"{names}: {problem}", Exit.USAGE)
     if text:
         note_left_out(text)

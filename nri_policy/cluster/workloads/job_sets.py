@@ -48,7 +48,7 @@ class _Job(Struct):
 class _ReplicatedJob(Struct):
     name: str
     template: _Job
-    replicas: int = 1
+    replicas: int | None = None
 
 
 class _JobSetSpec(Struct, rename="camel"):
@@ -68,13 +68,13 @@ class _SubGroupPolicy(Struct, rename="camel"):
 class _Workers(Struct, rename="camel"):
     worker_template: dict[str, Any]
     leader_template: dict[str, Any] | None = None
-    size: int = 1
+    size: int | None = None
     sub_group_policy: _SubGroupPolicy | None = None
 
 
 class _LeaderWorkerSpec(Struct, rename="camel"):
     leader_worker_template: _Workers
-    replicas: int = 1
+    replicas: int | None = None
 
 
 class _LeaderWorkerSet(Struct):
@@ -92,7 +92,7 @@ def read_job_set(value: object, path: str) -> list[PlacementGroup]:
         annotations = own.annotations or {}
         check_owner(annotations, join(place, "template.metadata.annotations"))
         own_level = annotations.get(JOBSET_EXCLUSIVE, level)
-        job, many = each.template.spec, each.replicas
+        job, many = each.template.spec, 1 if each.replicas is None else each.replicas
         count = count_parallel(job) * (1 if own_level else many)
         template = join(place, "template.spec.template")
         pod_set = make_pod_set(each.name, count, job.template, template)
@@ -112,18 +112,19 @@ def read_leader_workers(value: object, path: str) -> list[PlacementGroup]:
     """Return the groups of a LeaderWorkerSet; raises DocumentError."""
     given = convert(value, _LeaderWorkerSet, path)
     place = join(path, "spec.leaderWorkerTemplate")
-    of, many = given.spec.leader_worker_template, given.spec.replicas
+    of, size = given.spec.leader_worker_template, _size(given)
+    many = 1 if given.spec.replicas is None else given.spec.replicas
     annotations = given.metadata.annotations or {}
     level, sub_level = annotations.get(LWS_EXCLUSIVE), annotations.get(LWS_SUBGROUP_EXCLUSIVE)
     policy = of.sub_group_policy
     if level and sub_level:
         text = f"may not be set when {LWS_EXCLUSIVE} is"
         raise DocumentError(join(join(path, "metadata.annotations"), LWS_SUBGROUP_EXCLUSIVE), text)
-    if of.size < 1:
-        raise DocumentError(join(place, "size"), f"{of.size} pods are not from 1")
-    parts: list[tuple[str, range]] = [("", range(of.size))]
+    if size < 1:
+        raise DocumentError(join(place, "size"), f"{size} pods are not from 1")
+    parts: list[tuple[str, range]] = [("", range(size))]
     if sub_level and policy is not None:
-        parts = [*_sub_groups(of.size, policy, join(place, "subGroupPolicy.subGroupSize"))]
+        parts = [*_sub_groups(size, policy, join(place, "subGroupPolicy.subGroupSize"))]
     _check_number(many, join(path, "spec.replicas"))
     _check_number(many * len(parts), place)
     groups = []
@@ -143,11 +144,19 @@ def read_led_workers(value: object, path: str) -> tuple[Key, PodSet | None]:
     key = given.metadata.key(path, "a LeaderWorkerSet")
     level = (given.metadata.annotations or {}).get(LWS_EXCLUSIVE)
     of = given.spec.leader_worker_template
-    if not level or of.size < 2:
+    if not level or _size(given) < 2:
         return key, None
     place = join(path, "spec.leaderWorkerTemplate.workerTemplate")
-    (workers,) = _exclusive([make_pod_set(WORKERS, of.size - 1, of.worker_template, place)], level)
+    (workers,) = _exclusive(
+        [make_pod_set(WORKERS, _size(given) - 1, of.worker_template, place)], level
+    )
     return key, workers
+
+
+def _size(given: _LeaderWorkerSet) -> int:
+    """Return how many pods a group has, 1 by default."""
+    size = given.spec.leader_worker_template.size
+    return 1 if size is None else size
 
 
 def _sub_groups(pods: int, policy: _SubGroupPolicy, path: str) -> Iterator[tuple[str, range]]:

@@ -161,7 +161,9 @@ def replicas_of(value: Mapping[str, Any], path: str) -> Iterator[Replicas]:
             for key, each in found.items():
                 yield _read(each, str(key).lower(), part, join(place, str(key)))
         else:
-            for each, own in each_at(found if isinstance(found, list) else None, place):
+            if found is not None and not isinstance(found, list):
+                raise DocumentError(place, f"{quoted(found)} is neither a map nor a list")
+            for each, own in each_at(found, place):
                 name = each.get(part.name) if isinstance(each, dict) else None
                 if not isinstance(name, str) or not name:
                     raise DocumentError(join(own, part.name), f"{quoted(name)} is no name")

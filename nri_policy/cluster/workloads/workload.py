@@ -42,6 +42,7 @@ from nri_policy.cluster.requests.group import (
 )
 from nri_policy.cluster.requests.request import requests_topology, units_of
 from nri_policy.cluster.workloads.job_sets import read_job_set, read_leader_workers
+from nri_policy.cluster.workloads.membership import POD_GROUP_API
 from nri_policy.cluster.workloads.pod_sets import (
     check_fields,
     make_group,
@@ -88,6 +89,15 @@ _NO_GROUPS = (POD_GROUP_KIND, *CLAIMS, PRIORITY_CLASS, *RUNTIMES)  # beside what
 _ALONE = ("Deployment", "ReplicaSet", "StatefulSet")  # what makes pods that are no group
 _SINGLY = f"each of its pods is placed alone without {GROUP_LABEL} and {GROUP_SIZE}"
 _OTHERS = ("Service", "ResourceFlavor", "CronJob")  # ends of kinds that are no misspelling
+_API_GROUPS = {
+    **{kind: each.version.rpartition("/")[0] for kind, each in WORKLOADS.items()},
+    **{kind: "ray.io" if kind.startswith("Ray") else "kubeflow.org" for kind in REPLICA_KINDS},
+    "JobSet": "jobset.x-k8s.io",
+    "LeaderWorkerSet": "leaderworkerset.x-k8s.io",
+    TRAIN_JOB: "trainer.kubeflow.org",
+    POD_GROUP_KIND: POD_GROUP_API[0],
+    "Pod": "",
+}
 KINDS = (*_COUNTS, *_SETS, *REPLICA_KINDS, "Pod", POD_GROUP_KIND, placement.KIND)
 
 
@@ -209,12 +219,13 @@ def _groups_of(value: Object, runtimes: Runtimes, path: str) -> list[PlacementGr
 def is_left_out(value: Object) -> bool:
     """Whether an object is of a kind that has nothing to do with groups, such as a Service.
 
-    A kind that looks misspelt is not left out. A VirtualService is not a misspelt RayService.
+    A Job of Volcano is another kind than that of Kubernetes. A kind that looks misspelt is not left
+    out. A VirtualService is not a misspelt RayService.
     """
     kind = value.get("kind")
     known = (*KINDS, *_NO_GROUPS)
     if not isinstance(kind, str) or not kind or kind in known:
-        return False
+        return _is_of_another_api(value)
     return kind.endswith(_OTHERS) or not did_you_mean(kind, known)
 
 
@@ -225,10 +236,21 @@ def describe_left_out_kinds(documents: Iterable[object]) -> str:
     """
     values = [value for value, _ in each_object(documents)]
     makers = {_identity(value) for value in values}
-    kinds = Counter(each["kind"] for each in values if is_left_out(each))
+    left_out = (each for each in values if is_left_out(each))
+    kinds = Counter(
+        f"{each['kind']} of {each['apiVersion']}" if _is_of_another_api(each) else each["kind"]
+        for each in left_out
+    )
     made = (each for each in values if not is_left_out(each) and _is_made_by(each, makers))
     kinds.update(f"{each['kind']} that others here make" for each in made)
     return ", ".join(f"{number} {kind}" for kind, number in kinds.items())
+
+
+def _is_of_another_api(value: Object) -> bool:
+    """Whether an object has the name of a kind that we read, but is of another API group."""
+    kind, version = value.get("kind"), value.get("apiVersion")
+    own = _API_GROUPS.get(kind) if isinstance(kind, str) else None
+    return own is not None and isinstance(version, str) and version.rpartition("/")[0] != own
 
 
 def _identity(value: Object) -> tuple[object, ...]:
@@ -297,7 +319,7 @@ def _objects_in(value: object, path: str) -> Iterator[tuple[Object, str]]:
         raise DocumentError(path, f"{quoted(value)} is not an object")
     kind = value.get("kind")
     if not isinstance(kind, str) or not kind.endswith("List"):
-        yield value, path
+        yield _named(value), path
         return
     items = value.get("items") or []
     if not isinstance(items, list):
@@ -307,6 +329,14 @@ def _objects_in(value: object, path: str) -> Iterator[tuple[Object, str]]:
         # the items of a typed list may have no kind of their own
         item = {"kind": of, **each} if of and isinstance(each, dict) else each
         yield from _objects_in(item, join(join(path, "items"), number))
+
+
+def _named(value: Object) -> Object:
+    """Return an object with a name: what its name will begin with, if it has none yet."""
+    metadata = value.get("metadata")
+    if isinstance(metadata, dict) and not metadata.get("name") and metadata.get("generateName"):
+        return {**value, "metadata": {**metadata, "name": metadata["generateName"]}}
+    return value
 
 
 def _workload(value: Object, path: str, count: Callable[[TemplatedSpec], int]) -> PlacementGroup:

@@ -26,7 +26,7 @@ BAD = {
     "spec: {}": "kind: it is missing; there are: Pod, Deployment",
     "kind: Service": "0 objects; give one pod; left out: 1 Service",
     "kind: JobSet": "kind: 'JobSet' does not stand for one pod; there are: Pod",
-    "- 1": "a list (1 entries) is not an object",
+    "- 1": "1 is not a Kubernetes object",
 }
 
 

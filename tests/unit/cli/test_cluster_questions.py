@@ -490,7 +490,9 @@ def test_a_file_of_kinds_that_are_not_placed_is_told_those_that_are(tmp_path: Pa
     code, text = run("place", "-f", asked, "--synthetic", SPEC)
     assert code == 2
     left_out = ", ".join(f"1 {kind}" for kind in kinds)
-    assert f"there is no object to place in it: {left_out}; there are: Deployment, " in text
+    assert (
+        f"there is no object to place in it: {left_out}; these can be placed: Deployment, " in text
+    )
     assert ", JobSet, " in text
     write(tmp_path / "asked.yaml", {"kind": "RayServce", "metadata": {"name": "s"}})
     code, text = run("place", "-f", asked, "--synthetic", SPEC)

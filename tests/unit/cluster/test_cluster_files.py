@@ -121,13 +121,21 @@ def test_a_list_is_text_also_where_nothing_is_read() -> None:
     ("texts", "problem"),
     [
         (['{"kind": '], "file0: .*"),
-        (["[1]"], "file0: a list .* is not an object"),
-        (["name of it"], "file0: 'name of it' is not an object$"),
-        (["NAMESPACE NAME\nn a"], "is not an object; give the output of kubectl get … -o json$"),
+        (["- {{ .Values.name }}: 1"], "file0: line 1.*; render the template first"),
+        (
+            ['{"kind": "Status", "message": "nodes is forbidden"}'],
+            "file0: an error of the API server, and no object: nodes is forbidden",
+        ),
+        (["[1]"], "file0: 1 is not a Kubernetes object"),
+        (["name of it"], "file0: 'name of it' is not a Kubernetes object$"),
+        (
+            ["NAMESPACE NAME\nn a"],
+            "is not a Kubernetes object; give the output of kubectl get … -o json$",
+        ),
         (["a: 1"], "file0: is neither a Kubernetes object nor a cluster"),
         ([b"a: \xff"], "file0: .*"),
         (['{"nodes": {}}', '{"nodes": []}'], "file1: nodes: .* is of the wrong type"),
-        (['{"kind": "List", "items": ["a"]}'], "file0: .*is not an object"),
+        (['{"kind": "List", "items": ["a"]}'], "file0: .*is not a Kubernetes object"),
         (['{"kind": "PodList", "items": 7}'], "file0: items: 7 is not a list"),
     ],
 )
@@ -151,3 +159,7 @@ def test_the_page_on_clusters_names_each_kind_that_is_read() -> None:
     files = read(json.dumps({"kind": "List", "items": found}))
     assert not files.ignored
     assert {re.sub("ys$", "ies", f"{kind.lower()}s") for kind in kinds} <= named
+
+
+def test_a_bare_list_of_objects_is_read_as_they_are() -> None:
+    assert plain(read(json.dumps([NODE, POD]))) == {"nodes": [NODE], "pods": [POD]}

@@ -124,6 +124,11 @@ BAD: list[tuple[str, Any, str]] = [
     ("PyTorchJob", {}, "spec.pytorchReplicaSpecs: it is missing"),
     (
         "PyTorchJob",
+        {"pytorchReplicaSpecs": "x"},
+        "spec.pytorchReplicaSpecs: 'x' is neither a map nor a list",
+    ),
+    (
+        "PyTorchJob",
         {"pytorchReplicaSpecs": {"Worker": 3}},
         "spec.pytorchReplicaSpecs.Worker: 3 is not an object",
     ),

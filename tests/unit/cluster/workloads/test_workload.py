@@ -278,3 +278,26 @@ def test_what_other_objects_make_is_left_out() -> None:
     text = "2 Pod that others here make, 1 ReplicaSet that others here make"
     assert describe_left_out_kinds(everything) == text
     assert shape(read_groups([owned, replica_set])) == {"w-1": {"main": 2}}
+
+
+def test_a_kind_of_another_api_is_left_out() -> None:
+    job = made("Job", "j", 1)
+    volcano = {**made("Job", "v", 1), "apiVersion": "batch.volcano.sh/v1alpha1"}
+    given = [job, volcano, {**made("Deployment", "d", 1), "apiVersion": "apps/v1"}]
+    assert shape(read_groups(given)) == {"j": {"main": 1}, "d": {"main": 1}}
+    assert describe_left_out_kinds(given) == "1 Job of batch.volcano.sh/v1alpha1"
+
+
+def test_an_object_without_a_name_is_called_as_its_name_will_begin() -> None:
+    job = made("Job", "", 1)
+    job["metadata"] = {"generateName": "train-"}
+    assert shape(read_groups([job])) == {"train-": {"main": 1}}
+
+
+def test_a_null_number_is_the_default_as_for_the_api_server() -> None:
+    of = {"size": None, "workerTemplate": template()}
+    spec = {"replicas": None, "leaderWorkerTemplate": of}
+    lws = {"kind": "LeaderWorkerSet", "metadata": {"name": "l"}, "spec": spec}
+    jobs = [{"name": "w", "replicas": None, "template": {"spec": {"template": template()}}}]
+    jobset = {"kind": "JobSet", "metadata": {"name": "s"}, "spec": {"replicatedJobs": jobs}}
+    assert shape(read_groups([lws, jobset])) == {"l-0": {"main": 1}, "s": {"w": 1}}
