@@ -82,6 +82,14 @@ def load(text: str | bytes, origin: str, above: int = 0) -> Settings:
     return load_kind(text, origin, KIND, read_spec, above)
 
 
+_SIDES = {  # kinds of settings, and what reads each
+    "TopologyAwarePolicy": "these are a node's settings; `nri-policy config check` checks them",
+    "ClusterPlacement": (
+        "these are the cluster's settings; `nri-policy cluster tree --settings` reads them"
+    ),
+}
+
+
 def load_kind(
     text: str | bytes,
     origin: str,
@@ -98,6 +106,11 @@ def load_kind(
     document = _read_document(text, origin, marks, above)
     if other := describe_mistake(document):
         raise SettingsError(origin, (Problem("", other),))
+    given = document.get("kind")
+    if given != kind and isinstance(given, str) and given in _SIDES:
+        with _locate_problems(origin, marks):
+            problem = Problem("kind", f"{quoted(given)} is not {kind}: {_SIDES[given]}")
+            raise SettingsError(origin, (problem,))
     problems = _unknown(document, "", _TOP, otherwise="; settings belong below `spec`")
     for key, expected in (("apiVersion", API_VERSION), ("kind", kind)):
         if document.get(key) != expected:

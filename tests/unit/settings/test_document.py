@@ -636,6 +636,15 @@ def test_null_is_as_if_not_given() -> None:
             HEAD + "spec: {reservedResources: {cpu: 1}}\npinCPU: true",
             ["line 5, column 1: pinCPU: unknown field; settings belong below `spec`"],
         ),
+        (
+            "apiVersion: config.nri/v1alpha1\nkind: ClusterPlacement\nspec: {topologies: []}",
+            [
+                (
+                    "line 2, column 1: kind: 'ClusterPlacement' is not TopologyAwarePolicy: these"
+                    " are the cluster's settings; `nri-policy cluster tree --settings` reads them"
+                )
+            ],
+        ),
         (HEAD + "spec: [a]", ["line 4, column 1: spec: a list (1 entries) is not a map"]),
         (
             HEAD + "spec: {reservedResources: {cpu: 1}, pinCPU: 1}",

@@ -104,3 +104,13 @@ def test_names_are_told_apart() -> None:
 def test_there_is_a_topology() -> None:
     with pytest.raises(ValueError, match=r"^spec.topologies: at least one topology is required"):
         read_settings({"spec": {"topologies": []}})
+
+
+def test_settings_of_a_node_are_called_that() -> None:
+    node = "apiVersion: config.nri/v1alpha1\nkind: TopologyAwarePolicy\nspec: {pinCPU: true}"
+    with pytest.raises(SettingsError) as caught:
+        load(node, "node.yaml")
+    assert str(caught.value) == (
+        "node.yaml: line 2, column 1: kind: 'TopologyAwarePolicy' is not ClusterPlacement: these"
+        " are a node's settings; `nri-policy config check` checks them"
+    )
