@@ -301,10 +301,14 @@ class Executor:
         return task
 
     async def _narrow(self) -> None:
-        if self.state.bars_a_move():
-            await self.looks[Action.PARTITIONS]()
+        await self._unbar_moves()
         async with self.lock:
             await self._write(self.state.shrink(), Change.LEAVE)
+
+    async def _unbar_moves(self) -> None:
+        """Take CPUs out of partitions that a container is about to be moved onto."""
+        if self.state.bars_a_move():
+            await self.looks[Action.PARTITIONS]()
 
     async def _write(self, container_ids: Iterable[str], change: Change = Change.WHOLE) -> None:
         """Write the latest decisions about these containers; the caller has the lock.
@@ -407,6 +411,7 @@ class Executor:
 
         It does not take the node's turn, because requests hold the turn while they wait for this.
         """
+        await self._unbar_moves()
         async with self.lock:
             placed = self._node.view.placed
             checks = [each for each in self.state.begin_check(*also) if each.container_id in placed]

@@ -97,15 +97,16 @@ class Occupancy(RecordTable):
         return CPUSet.union([*leaving, *self._kept_by_partitions().values()])
 
     def bars_a_move(self) -> bool:
-        """Whether partitions keep CPUs of a container that a file is to move off all that it has.
+        """Whether partitions keep CPUs of a container that is to be moved off all that it has.
 
-        With no CPU outside of partitions it would run on all CPUs of the cgroup above.
+        With no CPU outside of partitions it would run on all CPUs of the cgroup above. It may be
+        moved by a write, or by a look that finds that the runtime has lost its change.
         """
         if not self.partitions:
             return False
         kept = [cpus for cpus in self._kept_by_partitions().values() if cpus]
-        for each in self.by_file if kept else ():
-            new, has = self.records[each].pending, self.records[each].observed
+        for each in (*self.pending, *self.in_flight) if kept else ():
+            new, has = self.desired.placement(each), self.records[each].observed
             if new is None or has is None or has.cpus & new.cpus:
                 continue
             if any(new.cpus & cpus for cpus in kept):

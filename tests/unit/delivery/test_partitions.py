@@ -13,7 +13,7 @@ import pytest
 
 from nri_policy.audit.cgroup_paths import folder_of
 from nri_policy.classes import Equipment
-from nri_policy.delivery import executor, next_actions, partition_records
+from nri_policy.delivery import executor, next_actions, observations, partition_records
 from nri_policy.delivery.cpuset_files import Change, Confined
 from nri_policy.delivery.inputs import Action
 from nri_policy.delivery.partition_files import EXCLUSIVE, PARTITION, ancestors
@@ -26,6 +26,7 @@ from nri_policy.plugin.sources import Sources
 from nri_policy.settings import ExclusivePartitions
 from nri_policy.simulation.cgroups import SimulatedCgroups
 from nri_policy.simulation.containers import SimulatedContainer
+from nri_policy.simulation.cpusets import EFFECTIVE
 from nri_policy.simulation.embedded import EmbeddedRuntime
 from tests.support import nodes
 from tests.support.daemon import Served, pod, served
@@ -338,6 +339,29 @@ async def test_an_owner_that_grows_makes_no_sibling_invalid_that_has_just_shrunk
         await it.runtime.resize(it.runtime.pod("own"), "main", to(4))
         assert len(it.runtime.container("own/main").cpus) == 4, "it has all that are left"
         assert host.is_root(it, "own/side")
+
+
+async def test_a_look_moves_nobody_onto_cpus_that_a_partition_still_keeps(
+    tmp_path: Path, host: Host, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """With no CPU of its own left it would run on those of another that is no partition."""
+    async with served(tmp_path, ONE_POOL.replace("core:8", "core:4"), cgroups=host) as it:
+        await it.start(pod("first", "1"), pod("own", "2", annotations={KEY: "root"}))
+        await until(lambda: is_at_rest(it))
+        await it.runtime.delete_pod(it.runtime.pod("first"))
+        # nothing is looked at but by a start, and the runtime tells of no end of one
+        monkeypatch.setattr(partition_records, "SETTLE", 1e9)
+        for module in (next_actions, observations):
+            monkeypatch.setattr(module, "FIRST_LOOK", 1e9)
+        it.runtime.after = AsyncMock()
+        await it.start(pod("shared"))
+        await it.runtime.resize(it.runtime.pod("own"), "main", to(1))
+        shared = it.runtime.container("shared/main")
+        before = shared.cpus
+        await it.start(pod("next", "1"))
+        assert it.runtime.container("next/main").cpus == before
+        runs_on = host.cgroups.read(path_of(shared), EFFECTIVE)
+        assert runs_on == str(shared.cpus), "it has left what is another's now"
 
 
 async def test_a_partition_that_became_invalid_is_made_again(tmp_path: Path, host: Host) -> None:
