@@ -148,6 +148,9 @@ BY_TEST = {
     "a resize does not look for what systemd has undone": (
         f"{_DELIVERY}/test_scopes.py::test_a_resize_on_cpus_of_its_own_finds_what_systemd_has_undone"
     ),
+    "a look moves a container onto CPUs that a partition still has": (
+        f"{_DELIVERY}/test_partitions.py::test_a_look_moves_nobody_onto_cpus_that_a_partition_still_keeps"
+    ),
 }
 
 

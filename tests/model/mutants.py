@@ -111,6 +111,9 @@ MUTANTS: dict[str, Fault] = {
     "CPUs that a partition still has are given to another": _patched(
         Occupancy, "_kept_by_partitions", lambda _: {}
     ),
+    "a look moves a container onto CPUs that a partition still has": _patched(
+        Occupancy, "bars_a_move", lambda _: False
+    ),
     "what an earlier daemon has left in files of partitions stays": lambda: mock.patch.object(
         partition_files, "_find_keeping", return_value=()
     ),
