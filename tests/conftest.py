@@ -40,6 +40,7 @@ LONGEST = (
 LIMIT = 2 * HANGS  # seconds for a test with its fixtures: one that takes longer hangs
 SLOW = ("tests/cluster/", "tests/guest/", "tests/e2e/debian/")  # their fixtures build and boot
 SLOW_LIMIT = 7200.0
+STRESS = {"NRI_POLICY_STRESS", "NRI_POLICY_RACE", "NRI_POLICY_STORM"}  # `make stress` runs for long
 
 # The same examples are tried in every run, new ones by `make fuzz`. How long an example takes
 # depends on the machine.
@@ -132,7 +133,8 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: Producer) -> Schedul
 @pytest.hookimpl(wrapper=True)
 def pytest_runtest_protocol(item: pytest.Item) -> Generator[None, object, object]:
     """Fail a test that hangs, again each minute if it catches that, and go on with the others."""
-    limit = SLOW_LIMIT if item.nodeid.startswith(SLOW) else LIMIT
+    is_slow = item.nodeid.startswith(SLOW) or not STRESS.isdisjoint(os.environ)
+    limit = SLOW_LIMIT if is_slow else LIMIT
 
     def fail(_signal: int, _frame: FrameType | None) -> None:
         pytest.fail(f"the test has not ended within {limit:g} s")

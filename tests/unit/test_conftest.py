@@ -81,6 +81,20 @@ def test_next() -> None:
     ]
 
 
+def test_a_stress_test_may_take_as_long_as_it_was_told(tmp_path: Path) -> None:
+    text = """
+import os, time
+from tests import conftest
+
+conftest.LIMIT = 0.2
+os.environ["NRI_POLICY_STORM"] = "500"
+
+def test_storm() -> None:
+    time.sleep(0.4)
+"""
+    assert run(tmp_path, text)[-1].startswith("1 passed")
+
+
 def test_the_last_lines_say_what_was_not_tried(tmp_path: Path) -> None:
     text = """
 import pytest
