@@ -184,4 +184,5 @@ def describe(constraints: Collection[str], levels: Collection[str] = ()) -> str:
     kept = ["on each host"] if exclude_each_other(constraints) else []
     kept += [f"in each {level}" for level in levels if _own_kind_over(level) in constraints]
     here = f"; here that means at most one pod {' and '.join(kept)}" if kept else ""
-    return f"only kube-scheduler can judge {', '.join(constraints)}{here}"
+    others = ", and pods of other groups are not counted" if kept else ""
+    return f"only kube-scheduler can judge {', '.join(constraints)}{here}{others}"

@@ -150,7 +150,8 @@ def test_pods_that_exclude_each_other_go_to_hosts_of_their_own(
     assert code == 0
     assert [each["pods"] for each in found["parts"]] == [2]
     assert [*found["parts"][0]["hosts"].values()] == [1, 1]
-    note = f"only kube-scheduler can judge {what}; here that means at most one pod on each host"
+    here = "here that means at most one pod on each host, and pods of other groups are not counted"
+    note = f"only kube-scheduler can judge {what}; {here}"
     assert found["notes"] == [f"default/j, pod set main: {note}"]
     for command in ("place", "explain", "plan"):
         code, text = run(command, "-f", asked(5), "--synthetic", SPEC)
@@ -169,7 +170,8 @@ def test_pods_that_exclude_each_other_in_a_rack_are_noted_for_those_of_others(
     code, text = run("place", "-f", file, "--synthetic", SPEC, "-o", "json")
     assert code == 0
     what = "pod anti-affinity to its own kind over example.com/rack"
-    here = "here that means at most one pod in each example.com/rack"
+    here = "here that means at most one pod in each example.com/rack, and pods of other groups"
+    here += " are not counted"
     note = f"only kube-scheduler can judge {what}; {here}"
     assert json.loads(text)[0]["notes"] == [f"default/j, pod set main: {note}"]
 

@@ -353,7 +353,10 @@ TERM = {"labelSelector": {}, "topologyKey": "example.com/rack"}
     [
         (
             {"containers": [{"name": "c", "ports": PORTS, "resources": CPU}]},
-            "a host port; here that means at most one pod on each host",
+            (
+                "a host port; here that means at most one pod on each host, and pods of other"
+                " groups are not counted"
+            ),
         ),
         (
             {
@@ -363,7 +366,8 @@ TERM = {"labelSelector": {}, "topologyKey": "example.com/rack"}
             },
             (
                 "pod anti-affinity to its own kind over example.com/rack;"
-                " here that means at most one pod in each example.com/rack"
+                " here that means at most one pod in each example.com/rack, and pods of other"
+                " groups are not counted"
             ),
         ),
     ],
