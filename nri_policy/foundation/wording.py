@@ -16,7 +16,8 @@ def quoted(value: object) -> str:
         cut = value[:_QUOTED_LENGTH]
         return repr(cut) if len(cut) == len(value) else f"{cut!r}… ({len(value)} characters)"
     if isinstance(value, dict | list):
-        return f"a {'map' if isinstance(value, dict) else 'list'} ({len(value)} entries)"
+        entries = "1 entry" if len(value) == 1 else f"{len(value)} entries"
+        return f"a {'map' if isinstance(value, dict) else 'list'} ({entries})"
     if isinstance(value, bool) or value is None:
         return {True: "true", False: "false", None: "null"}[value]
     if isinstance(value, int) and value.bit_length() > 200:

@@ -134,8 +134,9 @@ def _explain(error: yaml.MarkedYAMLError, text: str, above: int) -> str:
         return _PROBLEMS.get(problem, problem)
     line = (text.splitlines()[mark.line : mark.line + 1] or [""])[0]
     indentation = line[: len(line) - len(line.lstrip())]
-    hint = " (indent with spaces, not with tabs)" if "\t" in indentation else ""
-    return f"{_mark(mark, above)}: {_PROBLEMS.get(problem, problem)}{hint}"
+    if "\t" in indentation:
+        return f"{_mark(mark, above)}: a tab begins this line: indent with spaces, not with tabs"
+    return f"{_mark(mark, above)}: {_PROBLEMS.get(problem, problem)}"
 
 
 def _mark(mark: Any, above: int) -> TextPosition:

@@ -320,7 +320,8 @@ class _Reading(NamedTuple):
         Errors go to the problems. Return None if a value, here or below, is wrong.
         """
         if not isinstance(given, dict):
-            self.problems.append(Problem(path, f"{quoted(given)} is not a map"))
+            hint = ": write NAME: VALUE, without '-'" if isinstance(given, list) else ""
+            self.problems.append(Problem(path, f"{quoted(given)} is not a map{hint}"))
             return None
         known = _fields(kind)
         self.problems.extend(_unknown(given, path, known))

@@ -290,7 +290,8 @@ def globs(value: object) -> tuple[Glob, ...]:
 def names(value: object) -> tuple[str, ...]:
     """Read a list of texts."""
     if not isinstance(value, list) or len(value) > MAX_ENTRIES:
-        raise ValueError(f"{quoted(value)} is not a list of at most {MAX_ENTRIES} strings")
+        hint = f": write [{quoted(value)}]" if isinstance(value, str) else ""
+        raise ValueError(f"{quoted(value)} is not a list of at most {MAX_ENTRIES} strings{hint}")
     for item in value:
         if not isinstance(item, str) or not item:
             fault = "is empty" if item == "" else "is not a string"

@@ -22,7 +22,7 @@ BAD = {
     "\ufeff\x01": "position",
     "kind: List\nitems: 5": "items: 5 is not a list",
     "kind: List\nitems: [{kind: Service}]": "0 objects; give one pod; left out: 1 Service",
-    "kind: [Pod]": "kind: a list (1 entries) is no kind; there are: Pod, Deployment",
+    "kind: [Pod]": "kind: a list (1 entry) is no kind; there are: Pod, Deployment",
     "spec: {}": "kind: it is missing; there are: Pod, Deployment",
     "kind: Service": "0 objects; give one pod; left out: 1 Service",
     "kind: JobSet": "kind: 'JobSet' does not stand for one pod; there are: Pod",

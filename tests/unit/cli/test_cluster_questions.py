@@ -165,7 +165,7 @@ def test_pods_that_name_a_group_are_one() -> None:
     [
         ({"kind": "Deploymnt"}, "kind: 'Deploymnt' cannot be placed; did you mean 'Deployment'?"),
         ({"metadata": {"name": "j"}}, "kind: it is missing; there are: Deployment, ReplicaSet, "),
-        ({"kind": ["Job"]}, "kind: a list (1 entries) is no kind; there are: Deployment, "),
+        ({"kind": ["Job"]}, "kind: a list (1 entry) is no kind; there are: Deployment, "),
         (job("j", -1), "spec: -1 pods are not from 0 to 2147483647"),
         (job("", 1), "metadata.name: a group has a name"),
         (job("j", 1, cpu="x"), "spec.template.spec.containers[0].resources.requests.cpu: 'x'"),

@@ -17,6 +17,7 @@ from nri_policy.foundation.wording import did_you_mean, natural, printable, prob
         (True, "true"),
         (None, "null"),
         ([1, 2], "a list (2 entries)"),
+        ([1], "a list (1 entry)"),
         ({}, "a map (0 entries)"),
         (1.5, "1.5"),
     ],

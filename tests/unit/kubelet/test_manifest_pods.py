@@ -111,7 +111,7 @@ def test_lists_and_several_documents_are_read_in_order() -> None:
             "kind: 'Service' does not create pods; these do: Pod, List, Deployment",
         ),
         ("{metadata: {name: web}}", "add apiVersion and kind: of a pod, `apiVersion: v1`"),
-        ("{kind: [a]}", "kind: a list (1 entries) does not create pods"),
+        ("{kind: [a]}", "kind: a list (1 entry) does not create pods"),
         ("{kind: List}", "items: null is not a list"),
         ("{kind: Deployment, apiVersion: v1}", "apiVersion: 'v1' is not apps/v1"),
         ("{kind: Deployment, apiVersion: apps/v1}", "metadata: null is not a map"),

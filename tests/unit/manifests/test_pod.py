@@ -145,7 +145,7 @@ def test_fields_that_do_not_matter_are_skipped() -> None:
             "spec.containers[0].resources.requests: cpu: 'much' is not a CPU quantity",
         ),
         (manifest(resources({"memory": True})), "requests: memory: true is not a memory quantity"),
-        (manifest(resources([1])), "requests: a list (1 entries) is not a map"),
+        (manifest(resources([1])), "requests: a list (1 entry) is not a map"),
         (
             manifest({}, resources({"cpu": 2}, {"cpu": 1})),
             "spec.containers[1].resources: the request of cpu is more than its limit",

@@ -371,7 +371,7 @@ def test_the_sample_has_every_supported_field_with_its_default() -> None:
         ("pinCPU", 1, "1 is not true or false"),
         ("pinCPU", {}, "a map (0 entries) is not true or false"),
         ("pinCPU", "false", "'false' is not true or false: write it without quotes"),
-        ("agent", [], "a list (0 entries) is not a map"),
+        ("agent", [], "a list (0 entries) is not a map: write NAME: VALUE, without '-'"),
         ("audit", "none", "'none' is not one of off, report, repair"),
         ("audit", "repare", f"'repare' is not one of {AUDITS}; did you mean 'repair'?"),
         ("alignment", False, "false is not one of none, numa"),
@@ -387,11 +387,11 @@ def test_the_sample_has_every_supported_field_with_its_default() -> None:
         ("exclusivePartitions", "on", "'on' is not one of off, root, isolated"),
         ("podRooms", "on", "'on' is not one of off, guaranteed"),
         ("unlimitedBurstable", 3, "3 is not one of system, package, die, numa, l3cache"),
-        ("reservedPoolNamespaces", "a", "'a' is not a list of at most 1000 strings"),
+        ("reservedPoolNamespaces", "a", "'a' is not a list of at most 1000 strings: write ['a']"),
         (
             "log.debug",
             "all",
-            "'all' is not a list of at most 1000 strings; [\"*\"] means all loggers",
+            "'all' is not a list of at most 1000 strings: write ['all']; [\"*\"] means all loggers",
         ),
         ("idleCPUClass", "a", "unknown field: " + BALLOONS),
         ("reservedPoolNamespaces", ["a", 1], "1 in the list is not a string"),
@@ -400,7 +400,7 @@ def test_the_sample_has_every_supported_field_with_its_default() -> None:
         ("availableResources.cpu", 2, f"2 is not {LISTED}"),
         ("availableResources.cpu", "cpuset:", f"'cpuset:' lists no CPU; expected: {LISTED}"),
         ("availableResources.memory", "1Z", f"'1Z' is not {MEMORY}"),
-        ("memoryKinds", ["dram"], "a list (1 entries) is not a map of memory node to kind"),
+        ("memoryKinds", ["dram"], "a list (1 entry) is not a map of memory node to kind"),
         ("memoryKinds", {"x": "dram"}, "'x' is not a memory node id, such as 0 or 2"),
         ("memoryKinds", {1024: "dram"}, "1024 is not a memory node id, such as 0 or 2"),
         ("memoryKinds", {True: "dram"}, "true is not a memory node id, such as 0 or 2"),
@@ -645,7 +645,15 @@ def test_null_is_as_if_not_given() -> None:
                 )
             ],
         ),
-        (HEAD + "spec: [a]", ["line 4, column 1: spec: a list (1 entries) is not a map"]),
+        (
+            HEAD + "spec: [a]",
+            [
+                (
+                    "line 4, column 1: spec: a list (1 entry) is not a map: write NAME: VALUE,"
+                    " without '-'"
+                )
+            ],
+        ),
         (
             HEAD + "spec: {reservedResources: {cpu: 1}, pinCPU: 1}",
             ["line 4, column 37: spec.pinCPU: 1 is not true or false"],

@@ -48,7 +48,7 @@ def test_what_is_no_share_is_refused(text: str) -> None:
     ("field", "value", "problem"),
     [
         ("l3Allocation", {"all": {"unified": 50}}, "50 is not a share of a cache"),
-        ("mbAllocation", ["50%"], "a list (1 entries) is not a map of cache ids to lists"),
+        ("mbAllocation", ["50%"], "a list (1 entry) is not a map of cache ids to lists"),
         ("mbAllocation", {"half": ["50%"]}, "'half' is not a list of cache ids"),
         ("mbAllocation", {"all": ["0%"]}, "'0%' is not a bandwidth, such as 50% or 1000MBps"),
         ("mbAllocation", {"all": ["101%"]}, "'101%' is not a bandwidth"),

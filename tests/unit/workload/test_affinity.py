@@ -135,7 +135,7 @@ ALLOWED_KEYS = (
         ("peter: " + "[" * 40 + "]" * 40, "", "nested more than 32 levels"),
         ("peter: [sheep" + " " * (1 << 20) + "]", "", "the text is longer than"),
         ("peter: sheep", "peter", "'sheep' is not a list of at most 100 container names"),
-        ("peter: {match: {operator: AlwaysTrue}}", "peter", "a map (1 entries) is not a list"),
+        ("peter: {match: {operator: AlwaysTrue}}", "peter", "a map (1 entry) is not a list"),
         ("peter:", "peter", "null is not a list"),
         ("peter: [" + "a, " * 101 + "]", "peter", "a list (101 entries) is not a list of at most"),
         (
@@ -149,7 +149,7 @@ ALLOWED_KEYS = (
             "with at most 64 globs and joint keys in all its expressions",
         ),
         ("peter: [sheep, 5]", "peter[1]", "5 is not a container's name or a map of match, scope"),
-        ("peter: [sheep, [wolf]]", "peter[1]", "a list (1 entries) is not a container's name"),
+        ("peter: [sheep, [wolf]]", "peter[1]", "a list (1 entry) is not a container's name"),
         (
             "peter: [{match: {operator: AlwaysTrue}, wieght: 3}]",
             "peter[0]",
@@ -216,7 +216,7 @@ ALLOWED_KEYS = (
         (
             "peter: [{match: {key: name, operator: Exists, values: [a]}}]",
             "peter[0].match.values",
-            "a list (1 entries) is not left out: Exists takes no values",
+            "a list (1 entry) is not left out: Exists takes no values",
         ),
         (
             "peter: [{match: {key: name, operator: In, values: sheep}}]",
