@@ -252,18 +252,12 @@ class ContainerRuntime:
             await self._tell(nri.POST_UPDATE_CONTAINER, container.pod, container)
             await self.after()
 
-    async def update_pod(
-        self,
-        pod: SimulatedPod,
-        resources: nri.LinuxResources,
-        *,
-        overhead: nri.LinuxResources | None = None,
-    ) -> None:
+    async def update_pod(self, pod: SimulatedPod, resources: nri.LinuxResources) -> None:
         """UpdatePodSandboxResources; fails as unimplemented where the release has none."""
         async with self._call(pod):
             if not self.release.updates_pods:
                 raise CRIError("not implemented", code=Code.UNIMPLEMENTED)
-            overhead = overhead or pod.message.linux.pod_overhead
+            overhead = pod.message.linux.pod_overhead
             async with self._nri.lock:
                 await self._nri.update_pod(pod.message, overhead, resources)
             pod.resized = nri.LinuxResources()

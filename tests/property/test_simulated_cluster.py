@@ -38,7 +38,6 @@ class Replica:
         self.service = Service(using, self.client, clock=clock, groups=True)
         assert self.service.writer is not None
         self.writer = self.service.writer
-        self.service.watch._delay = lambda _failures: 0.01
         self._task = asyncio.create_task(self.service.run())
 
     async def die(self) -> None:

@@ -223,19 +223,19 @@ def load(text: str | bytes, origin: str) -> ClusterSettings:
     return load_kind(text, origin, KIND, read_spec)
 
 
-def read_settings(value: object, path: str = "") -> ClusterSettings:
+def read_settings(value: object) -> ClusterSettings:
     """Return the settings in a ClusterPlacement object, the defaults for None.
 
     Raises DocumentError for the first thing that is wrong.
     """
     given = {} if value is None else value
     if not isinstance(given, dict):
-        raise DocumentError(path, f"{quoted(value)} is not an object")
+        raise DocumentError("", f"{quoted(value)} is not an object")
     for name, expected in (("apiVersion", API_VERSION), ("kind", KIND)):
         if given.get(name, expected) != expected:
-            raise DocumentError(join(path, name), f"{quoted(given[name])} is not {expected}")
+            raise DocumentError(name, f"{quoted(given[name])} is not {expected}")
     problems: list[Problem] = []
-    settings = read_section(ClusterSettings, given.get("spec"), join(path, "spec"), problems)
+    settings = read_section(ClusterSettings, given.get("spec"), "spec", problems)
     if problems:
         raise DocumentError(problems[0].path, problems[0].text)
     return settings

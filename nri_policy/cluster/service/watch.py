@@ -52,15 +52,12 @@ class Watch:
         client: Client,
         sources: Sequence[WatchedKind],
         clock: Clock,
-        *,
-        delay: Callable[[int], float] = _BACKOFF,
     ) -> None:
         self.unreadable: Counter[str] = Counter()  # objects, by kind
         self.errors = 0  # of ours, each about one object
         self._client = client
         self._sources = sources
         self._clock = clock
-        self._delay = delay
         self._listed: set[str] = set()
         self._lost: dict[str, tuple[float, str]] = {}  # kind -> since when it is not followed, why
         self._forbidden: dict[str, float] = {}  # kind -> since when only its own objects wait
@@ -125,7 +122,7 @@ class Watch:
                     self._lost.setdefault(name, (self._clock.now(), str(error)))
                 log.warning("not-followed", extra={"kind": name, "reason": str(error)})
             listed = set()
-            await self._clock.sleep(self._delay(self._failures[name]))
+            await self._clock.sleep(_BACKOFF(self._failures[name]))
             self._failures[name] += 1
 
     def _take_page(self, source: WatchedKind, items: Sequence[Raw]) -> set[Key]:

@@ -149,7 +149,6 @@ async def replica(
     )
     clock = SleepingClock(now=now, sleep=lambda seconds: asyncio.sleep(min(seconds, 0.01)))
     service = Service(settings, client, lease, clock, groups=groups, kueue=kueue)
-    service.watch._delay = lambda _failures: 0.01
     http = make_server(listen or Listen(port=0), service.answers())
     with socket.create_server(("127.0.0.1", 0)) as listener:
         tasks = [
