@@ -18,7 +18,6 @@ from tempfile import TemporaryDirectory
 from typing import Any
 from unittest.mock import patch
 
-from benchmarks.requests import runtime_on
 from benchmarks.table import Section
 from nri_policy.daemon.daemon import Daemon, Environment
 from nri_policy.proto import nri_pb2
@@ -28,7 +27,7 @@ from nri_policy.simulation.cpusets import CpusetTree
 from nri_policy.simulation.embedded import EmbeddedRuntime
 from nri_policy.simulation.link import PluginLink
 from tests.support import nodes
-from tests.support.daemon import pod
+from tests.support.daemon import make_runtime, pod
 
 SHARERS = (0, 300)
 SETTINGS = ("off", "root")
@@ -69,7 +68,7 @@ async def node(setting: str, sharers: int) -> AsyncIterator[Callable[[int], Any]
     """Yield what starts an owner on a node with sharers, and returns how long requests took."""
     async with AsyncExitStack() as stack:
         folder = Path(stack.enter_context(TemporaryDirectory(dir="/dev/shm")))
-        runtime = await stack.enter_async_context(runtime_on(nodes.SMALL, folder))
+        runtime = await stack.enter_async_context(make_runtime(nodes.machine(nodes.SMALL), folder))
         cgroups, plain = QuickCgroups(runtime), PluginLink.call
         spent: list[float] = []
 

@@ -23,14 +23,15 @@ from typing import Any
 from unittest.mock import patch
 
 from benchmarks.cgroup_files import CgroupFiles
-from benchmarks.requests import CREATE, runtime_on
+from benchmarks.requests import CREATE
 from benchmarks.startup import SETTINGS, cpu_seconds, program, resident
 from benchmarks.table import Section, number
 from nri_policy.hardware import synthetic
 from nri_policy.manifests.resources import Amounts, ResourceChange
 from nri_policy.simulation.embedded import EmbeddedRuntime
 from nri_policy.simulation.link import PluginLink
-from tests.support import busy_node
+from tests.support import busy_node, nodes
+from tests.support.daemon import make_runtime
 from tools import nri_plugins
 
 #: A machine, and how many containers run on it.
@@ -140,7 +141,9 @@ async def measure(spec: str, running: int) -> Sequence[Side]:
             folder = Path(stack.enter_context(TemporaryDirectory(dir="/dev/shm")))  # as /run is
             synthetic.write(spec, folder / "host")
             (folder / "settings.yaml").write_text(SETTINGS)
-            runtime = await stack.enter_async_context(runtime_on(spec, folder, "cgroupfs"))
+            runtime = await stack.enter_async_context(
+                make_runtime(nodes.machine(spec), folder, cgroup_driver="cgroupfs")
+            )
             cgroups = CgroupFiles(folder / "host", runtime)
             process = await stack.enter_async_context(run(folder, runtime))
             await asyncio.wait_for(runtime.synchronized(), PATIENCE)

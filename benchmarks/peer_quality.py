@@ -15,7 +15,6 @@ from typing import Any
 
 from benchmarks.peer import PATIENCE, peer
 from benchmarks.quality import COUNTED, MACHINES, ChangingNode, judge, spans_sockets_in_vain
-from benchmarks.requests import runtime_on
 from benchmarks.table import Section
 from nri_policy.engine.event import Created, Event, Resized, Stopped
 from nri_policy.foundation.cpuset import EMPTY, CPUSet
@@ -25,6 +24,7 @@ from nri_policy.simulation.containers import CRIError, SimulatedPod
 from nri_policy.simulation.embedded import EmbeddedRuntime, PodStartError
 from nri_policy.workload.pod import Container
 from tests.support import nodes
+from tests.support.daemon import make_runtime
 from tools import nri_plugins
 
 HISTORIES = {16: 5, 32: 5, 64: 2, 256: 1}  # CPUs -> seeds from 1 on
@@ -141,7 +141,9 @@ async def measure(cpus: int, history: Iterable[Event]) -> dict[str, int]:
         folder = Path(stack.enter_context(TemporaryDirectory(dir="/dev/shm")))
         synthetic.write(MACHINES[cpus], folder / "host")
         (folder / "settings.yaml").write_text(SETTINGS)
-        runtime = await stack.enter_async_context(runtime_on(MACHINES[cpus], folder))
+        runtime = await stack.enter_async_context(
+            make_runtime(nodes.machine(MACHINES[cpus]), folder)
+        )
         await stack.enter_async_context(peer(folder, runtime))
         await asyncio.wait_for(runtime.synchronized(), PATIENCE)
         node = PeerNode(cpus, runtime, folder / "state")

@@ -9,25 +9,23 @@ from __future__ import annotations
 import asyncio
 import gc
 import time
-from collections.abc import AsyncIterator, Callable, Iterator
-from contextlib import AsyncExitStack, asynccontextmanager
+from collections.abc import Callable, Iterator
+from contextlib import AsyncExitStack
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import Any, Literal
+from typing import Any
 from unittest.mock import patch
 
 from benchmarks.nri_round_trip import Idle
 from benchmarks.table import Section, Timing, number
 from nri_policy.daemon.daemon import Daemon, Environment
-from nri_policy.foundation.cpuset import CPUSet
-from nri_policy.kubelet.runtime_requests import Kubelet
 from nri_policy.manifests.resources import Amounts, ResourceChange
 from nri_policy.nri.plugin import PluginIdentity
 from nri_policy.nri.session import Session
 from nri_policy.simulation.embedded import EmbeddedRuntime
 from nri_policy.simulation.link import PluginLink
 from tests.support import busy_node, nodes
-from tests.support.daemon import PATIENT
+from tests.support.daemon import make_runtime
 
 SIZES = ((16, 10), (256, 200), (4096, 500))
 METHODS = ("CreateContainer", "UpdateContainer", "StopContainer")
@@ -75,28 +73,9 @@ class Stopwatch:
         return timed
 
 
-@asynccontextmanager
-async def runtime_of(cpus: int, folder: Path) -> AsyncIterator[EmbeddedRuntime]:
-    """Run a runtime on the busy node of so many CPUs, with its socket in *folder*."""
-    async with runtime_on(busy_node.MACHINES[cpus], folder) as runtime:
-        yield runtime
-
-
-@asynccontextmanager
-async def runtime_on(
-    spec: str, folder: Path, cgroup_driver: Literal["systemd", "cgroupfs"] = "systemd"
-) -> AsyncIterator[EmbeddedRuntime]:
-    """Run a runtime on a synthetic machine, with its socket in *folder*."""
-    machine = nodes.machine(spec)
-    runtime = EmbeddedRuntime(
-        folder / "nri.sock",
-        online_cpus=machine.online,
-        memory_nodes=CPUSet(node.id for node in machine.nodes),
-        kubelet=Kubelet(memory_capacity=machine.memory, cgroup_driver=cgroup_driver),
-        timeouts=PATIENT,  # a busy machine can take longer than a runtime waits
-    )
-    async with runtime:
-        yield runtime
+def runtime_of(cpus: int, folder: Path) -> EmbeddedRuntime:
+    """Return a runtime, to enter, on the busy node of so many CPUs, its socket in *folder*."""
+    return make_runtime(nodes.machine(busy_node.MACHINES[cpus]), folder)
 
 
 async def measure(

@@ -16,13 +16,10 @@ from tempfile import TemporaryDirectory
 
 from nri_policy.daemon.daemon import Daemon, Environment
 from nri_policy.foundation.clock import Clock
-from nri_policy.foundation.cpuset import CPUSet
-from nri_policy.kubelet.runtime_requests import Kubelet
 from nri_policy.nri.service import PluginService
 from nri_policy.proto import nri_pb2 as pb
-from nri_policy.simulation.embedded import EmbeddedRuntime
 from tests.support import nodes
-from tests.support.daemon import PATIENT, pod
+from tests.support.daemon import make_runtime, pod
 
 MACHINE = "package:2 numa:4(memory=32GiB) l3:4 core:4 pu:2"  # 256 CPUs
 KINDS = [("", False), ("100m", True), ("250m", True), ("500m", False), ("2", False)]
@@ -32,14 +29,7 @@ COUNTS = (100, 500, 1000)  # containers
 
 async def inventory(containers: int, folder: Path) -> pb.SynchronizeRequest:
     """Return the list that a runtime sends of so many containers, none of them placed."""
-    machine = nodes.machine(MACHINE)
-    runtime = EmbeddedRuntime(
-        folder / "nri.sock",
-        online_cpus=machine.online,
-        memory_nodes=CPUSet(node.id for node in machine.nodes),
-        kubelet=Kubelet(memory_capacity=machine.memory),
-        timeouts=PATIENT,  # a busy machine can take longer than a runtime waits
-    )
+    runtime = make_runtime(nodes.machine(MACHINE), folder)
     for number in range(containers):
         # guaranteed CPUs for every tenth only, so that all find room
         cpu, shared = KINDS[number % 4 if number % 10 else 4]

@@ -6,7 +6,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequenc
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 from nri_policy.audit.cgroup import ContainerCgroups
 from nri_policy.daemon.claim_driver import no_cpu_manager
@@ -16,6 +16,7 @@ from nri_policy.delivery.inputs import PhaseChanged
 from nri_policy.delivery.record import Phase
 from nri_policy.foundation.clock import SYSTEM_CLOCK, Clock
 from nri_policy.foundation.cpuset import CPUSet
+from nri_policy.hardware.machine import Machine
 from nri_policy.kube.client import Client
 from nri_policy.kube.events import ClusterEvent
 from nri_policy.kubelet.runtime_requests import Kubelet
@@ -29,6 +30,30 @@ from tests.support import nodes
 from tests.support.patience import HANGS
 
 PATIENT = Timeouts(registration=HANGS, request=HANGS)
+
+
+def make_runtime(
+    machine: Machine,
+    folder: Path,
+    *,
+    name: str = "containerd",
+    version: str = "2.1.9",
+    cgroup_driver: Literal["systemd", "cgroupfs"] = "systemd",
+    timeouts: Timeouts = PATIENT,
+) -> EmbeddedRuntime:
+    """Return a runtime of *machine*, to enter, with its socket in *folder*.
+
+    By default it waits longer for an answer than a real one, as tests may run on a busy machine.
+    """
+    return EmbeddedRuntime(
+        folder / "nri.sock",
+        online_cpus=machine.online,
+        memory_nodes=CPUSet(node.id for node in machine.nodes),
+        name=name,
+        version=version,
+        kubelet=Kubelet(memory_capacity=machine.memory, cgroup_driver=cgroup_driver),
+        timeouts=timeouts,
+    )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -65,7 +90,7 @@ async def served(
     before: Sequence[Mapping[str, Any]] = (),
     meanwhile: Callable[[EmbeddedRuntime], Awaitable[None]] | None = None,
     cgroups: Callable[[EmbeddedRuntime], ContainerCgroups] | None = None,
-    timeouts: Timeouts | None = None,
+    timeouts: Timeouts = PATIENT,
     record: Callable[[ClusterEvent], None] = lambda _: None,
     client: Client | None = None,
     manages_cpus: Callable[[], Awaitable[bool | None]] = no_cpu_manager,
@@ -78,15 +103,7 @@ async def served(
     *meanwhile* is what happened to them.
     """
     hardware = nodes.machine(machine)
-    runtime = EmbeddedRuntime(
-        folder / "nri.sock",
-        online_cpus=hardware.online,
-        memory_nodes=CPUSet(node.id for node in hardware.nodes),
-        name=name,
-        version=version,
-        kubelet=Kubelet(memory_capacity=hardware.memory),
-        timeouts=timeouts or PATIENT,
-    )
+    runtime = make_runtime(hardware, folder, name=name, version=version, timeouts=timeouts)
     async with AsyncExitStack() as stack:
         await stack.enter_async_context(runtime)
         for each in before:

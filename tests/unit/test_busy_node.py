@@ -12,13 +12,11 @@ import pytest
 
 from nri_policy.daemon.daemon import Daemon, Environment
 from nri_policy.engine.event import Synchronized
-from nri_policy.foundation.cpuset import CPUSet
-from nri_policy.kubelet.runtime_requests import Kubelet
 from nri_policy.plugin.exposure import Exposure
 from nri_policy.simulation.embedded import EmbeddedRuntime
 from nri_policy.store.database import RecordLink
 from tests.support import nodes, stores
-from tests.support.daemon import PATIENT, Served, pod, served
+from tests.support.daemon import Served, make_runtime, pod, served
 from tests.support.patience import HANGS
 
 LARGE = "package:2 numa:4(memory=32GiB) core:16 pu:2"  # 256 CPUs
@@ -43,13 +41,7 @@ def crowd() -> list[dict[str, object]]:
 async def synchronized_twice(folder: Path, disk: threading.Event) -> EmbeddedRuntime:
     """Return a runtime whose crowd two daemons found, one after the other."""
     machine = nodes.machine(LARGE)
-    runtime = EmbeddedRuntime(
-        folder / "nri.sock",
-        online_cpus=machine.online,
-        memory_nodes=CPUSet(node.id for node in machine.nodes),
-        kubelet=Kubelet(memory_capacity=machine.memory),
-        timeouts=PATIENT,
-    )
+    runtime = make_runtime(machine, folder)
     for each in crowd():
         await runtime.start_pod(each)
     async with runtime:

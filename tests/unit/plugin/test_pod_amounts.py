@@ -16,12 +16,9 @@ import pytest
 from nri_policy.daemon.daemon import Daemon, Environment
 from nri_policy.delivery import pod_quota_records, pod_quotas
 from nri_policy.engine.state.quota import NO_QUOTA
-from nri_policy.foundation.cpuset import CPUSet
-from nri_policy.kubelet.runtime_requests import Kubelet
 from nri_policy.proto import nri_pb2 as nri
-from nri_policy.simulation.embedded import EmbeddedRuntime
 from tests.support import nodes, rooms
-from tests.support.daemon import PATIENT, pod
+from tests.support.daemon import make_runtime, pod
 from tests.unit.delivery.test_pod_quotas import PodCgroups, until
 from tests.unit.plugin.test_rooms import NEW, change, shop
 
@@ -34,14 +31,7 @@ class Host:
     def __init__(self, folder: Path, version: str) -> None:
         self.machine = nodes.machine(nodes.SMALL)
         self.folder = folder
-        self.runtime = EmbeddedRuntime(
-            folder / "nri.sock",
-            online_cpus=self.machine.online,
-            memory_nodes=CPUSet(node.id for node in self.machine.nodes),
-            version=version,
-            kubelet=Kubelet(memory_capacity=self.machine.memory),
-            timeouts=PATIENT,
-        )
+        self.runtime = make_runtime(self.machine, folder, version=version)
         self.cgroups = PodCgroups(self.runtime)
 
     @asynccontextmanager
