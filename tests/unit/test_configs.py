@@ -13,7 +13,7 @@ import pytest
 import yaml
 
 from nri_policy.daemon.paths import CONTAINERS_DIR
-from nri_policy.settings import API_VERSION, KIND
+from nri_policy.settings import API_VERSION, KIND, Address, load
 from tests.support import manifests as rules
 
 PROJECT = Path(__file__).resolve().parents[2]
@@ -220,3 +220,52 @@ def test_the_tuners_unit_can_write_few_files_of_the_kernel_and_no_other_process_
 def test_a_unit_stays_as_tight_as_it_is(systemd_analyze: str, unit: Path, most: int) -> None:
     command = [systemd_analyze, "security", "--offline=true", f"--threshold={most}", str(unit)]
     subprocess.run(command, check=True, capture_output=True)
+
+
+def test_the_probes_ask_a_port_that_no_setting_closes_and_no_scrape_fills(
+    manifests: dict[str, Any], pod: Any
+) -> None:
+    settings = load(manifests["ConfigMap"]["data"]["config.yaml"], "the config map")
+    assert settings.instrumentation.http_endpoint == Address("", 8891)
+    assert settings.instrumentation.prometheus_export
+    assert not settings.notices
+    (container,) = pod["containers"]
+    assert container["ports"] == [
+        {"name": "metrics", "containerPort": 8891},
+        {"name": "probes", "containerPort": 8892},
+    ]
+    assert "--probe-endpoint=:8892" in container["args"]
+    kinds = ("startupProbe", "livenessProbe", "readinessProbe")
+    probes = [container[kind]["httpGet"] for kind in kinds]
+    assert {probe["port"] for probe in probes} == {"probes"}
+    assert [probe["path"] for probe in probes] == ["/livez", "/livez", "/readyz"]
+
+
+def test_prometheus_finds_the_port_by_annotation_and_by_pod_monitor(
+    manifests: dict[str, Any],
+) -> None:
+    template = manifests["DaemonSet"]["spec"]["template"]
+    assert template["metadata"]["annotations"] == {
+        "prometheus.io/scrape": "true",
+        "prometheus.io/port": "8891",
+        "prometheus.io/path": "/metrics",
+    }
+    monitor = yaml.safe_load((CONFIGS / "kubernetes" / "podmonitor.yaml").read_text())["spec"]
+    assert monitor["selector"]["matchLabels"] == template["metadata"]["labels"]
+    assert [each["port"] for each in monitor["podMetricsEndpoints"]] == ["metrics"]
+
+
+def test_the_daemon_comes_before_others_where_cpus_are_short(pod: Any) -> None:
+    assert pod["priorityClassName"] == "system-node-critical"
+    (container,) = pod["containers"]
+    assert container["resources"]["requests"]["cpu"] == "250m"
+    unit = (PROJECT / "systemd" / "nri-policy.service").read_text()
+    assert "\nCPUWeight=1000\n" in unit
+
+
+def test_other_pods_reach_only_the_port_of_the_metrics(manifests: dict[str, Any]) -> None:
+    policy = yaml.safe_load((CONFIGS / "kubernetes" / "network-policy.yaml").read_text())["spec"]
+    labels = manifests["DaemonSet"]["spec"]["template"]["metadata"]["labels"]
+    assert policy["podSelector"]["matchLabels"] == labels
+    assert policy["policyTypes"] == ["Ingress"]
+    assert policy["ingress"] == [{"ports": [{"protocol": "TCP", "port": 8891}]}]

@@ -1,11 +1,10 @@
-"""What is shipped for Kubernetes and Prometheus asks for what there is, and the page tells it."""
+"""The alerts and dashboard for Prometheus use metrics that exist, and the page lists them all."""
 
 from __future__ import annotations
 
 import json
 import re
 from pathlib import Path
-from typing import Any
 
 import pytest
 import yaml
@@ -15,73 +14,12 @@ from nri_policy.engine.event import Elapsed
 from nri_policy.engine.grant import Decision
 from nri_policy.node import view_of
 from nri_policy.observability.gauges import make_gauges, take_snapshot
-from nri_policy.settings import Address, load
 from tests.support import nodes
 from tests.support.engine_driver import EngineDriver
 from tests.support.metrics_client import counted
 
 PROJECT = Path(__file__).resolve().parents[3]
 CONFIGS = PROJECT / "configs"
-
-
-@pytest.fixture
-def manifests() -> dict[str, Any]:
-    text = (CONFIGS / "kubernetes" / "daemonset.yaml").read_text()
-    return {manifest["kind"]: manifest for manifest in yaml.safe_load_all(text)}
-
-
-@pytest.fixture
-def pod(manifests: dict[str, Any]) -> Any:
-    return manifests["DaemonSet"]["spec"]["template"]["spec"]
-
-
-def test_the_probes_ask_a_port_that_no_setting_closes_and_no_scrape_fills(
-    manifests: dict[str, Any], pod: Any
-) -> None:
-    settings = load(manifests["ConfigMap"]["data"]["config.yaml"], "the config map")
-    assert settings.instrumentation.http_endpoint == Address("", 8891)
-    assert settings.instrumentation.prometheus_export
-    assert not settings.notices
-    (container,) = pod["containers"]
-    assert container["ports"] == [
-        {"name": "metrics", "containerPort": 8891},
-        {"name": "probes", "containerPort": 8892},
-    ]
-    assert "--probe-endpoint=:8892" in container["args"]
-    kinds = ("startupProbe", "livenessProbe", "readinessProbe")
-    probes = [container[kind]["httpGet"] for kind in kinds]
-    assert {probe["port"] for probe in probes} == {"probes"}
-    assert [probe["path"] for probe in probes] == ["/livez", "/livez", "/readyz"]
-
-
-def test_prometheus_finds_the_port_by_annotation_and_by_pod_monitor(
-    manifests: dict[str, Any],
-) -> None:
-    template = manifests["DaemonSet"]["spec"]["template"]
-    assert template["metadata"]["annotations"] == {
-        "prometheus.io/scrape": "true",
-        "prometheus.io/port": "8891",
-        "prometheus.io/path": "/metrics",
-    }
-    monitor = yaml.safe_load((CONFIGS / "kubernetes" / "podmonitor.yaml").read_text())["spec"]
-    assert monitor["selector"]["matchLabels"] == template["metadata"]["labels"]
-    assert [each["port"] for each in monitor["podMetricsEndpoints"]] == ["metrics"]
-
-
-def test_the_daemon_comes_before_others_where_cpus_are_short(pod: Any) -> None:
-    assert pod["priorityClassName"] == "system-node-critical"
-    (container,) = pod["containers"]
-    assert container["resources"]["requests"]["cpu"] == "250m"
-    unit = (PROJECT / "systemd" / "nri-policy.service").read_text()
-    assert "\nCPUWeight=1000\n" in unit
-
-
-def test_other_pods_reach_only_the_port_of_the_metrics(manifests: dict[str, Any]) -> None:
-    policy = yaml.safe_load((CONFIGS / "kubernetes" / "network-policy.yaml").read_text())["spec"]
-    labels = manifests["DaemonSet"]["spec"]["template"]["metadata"]["labels"]
-    assert policy["podSelector"]["matchLabels"] == labels
-    assert policy["policyTypes"] == ["Ingress"]
-    assert policy["ingress"] == [{"ports": [{"protocol": "TCP", "port": 8891}]}]
 
 
 def metrics() -> dict[str, set[str]]:
