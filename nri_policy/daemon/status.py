@@ -107,15 +107,24 @@ class Status:
         executor = self._components.executor
         state = executor.state
         if count := state.overdue(executor.clock.now()):
-            yield f"containers whose last change is not confirmed yet: {count}"
+            yield f"containers whose last change is not confirmed yet: {count} (see audit)"
         if state.trouble:
-            yield f"no cgroup can be written, so changes wait for the runtime: {state.trouble}"
+            yield (
+                f"no cgroup can be written, so changes wait for the runtime: {state.trouble};"
+                " doctor says what to do"
+            )
         elif count := len(state.unwritable):
             yield f"containers whose cgroups cannot be written (docs/runtime.md): {count}"
         if trouble := self._components.quotas.trouble:
-            yield f"quotas of pods with exclusive CPUs cannot be written: {trouble}"
+            yield (
+                "quotas of pods with exclusive CPUs cannot be written, so the kernel may throttle"
+                f" them: {trouble}"
+            )
         if executor.scope_trouble:
-            yield f"systemd may undo cpusets that were written: {executor.scope_trouble}"
+            yield (
+                "systemd may undo cpusets that were written, until the daemon can tell it of them:"
+                f" {executor.scope_trouble}"
+            )
         yield from self._partition_doubts()
         failed = self._components.creations.failed
         if (count := len(failed)) >= FAILED:
@@ -125,7 +134,10 @@ class Status:
                 " plugin set the same? Its log says why"
             )
         for cgroup in sorted(self._auditor.orphans.unknown):
-            yield f"{cgroup} has processes, but belongs to no known container"
+            yield (
+                f"{cgroup} has processes, but belongs to no known container: it may run on others'"
+                " exclusive CPUs; if it stays, end it, or restart the runtime"
+            )
         yield from self._findings.recent()
         yield from self._more()
 

@@ -48,7 +48,8 @@ def _table(status: StatusReport, settings: SettingsReport) -> Table:
     table.add_row("settings from", Text(settings.origin, overflow="fold"))
     table.add_row("pins", Text(" and ".join(pinning_of(settings)) or "nothing: it only decides"))
     table.add_row("placed", str(status.containers))
-    table.add_row("refused", str(status.refused))
+    why = ": containers says why" if status.refused else ""
+    table.add_row("refused", f"{status.refused}{why}")
     table.add_row("pools", str(status.pools))
     table.add_row("CPUs online", cpu_list(status.online_cpus))
     table.add_row("CPUs reserved", cpu_list(status.reserved_cpus))

@@ -426,6 +426,7 @@ def test_status_pools_and_containers(tmp_path: Path) -> None:
         assert status["cpu_seconds"] > 0
         shown = lines(run(control, "status"))
         assert "CPUs exclusive      4-5" in shown
+        assert "refused             1: containers says why" in shown
         assert any(
             re.fullmatch(r"daemon's usage +\S+ MiB of memory, .* s of CPU time.*", each)
             for each in shown

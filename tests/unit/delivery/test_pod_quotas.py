@@ -159,7 +159,10 @@ async def test_a_cgroup_that_cannot_be_written_is_reported_while_it_is_so(tmp_pa
         host.cgroups.error = "Read-only file system"
         await it.start(pod("own", "2"))
         assert it.runtime.container("own/main").quota == NO_QUOTA
-        text = "quotas of pods with exclusive CPUs cannot be written: Read-only file system"
+        text = (
+            "quotas of pods with exclusive CPUs cannot be written, so the kernel may throttle them:"
+            " Read-only file system"
+        )
         assert text in [*it.daemon.status.doubts()]
         host.cgroups.error = ""
         it.daemon.components.quotas.expect_all()
