@@ -3,7 +3,7 @@
 | object | pods |
 |---|---|
 | PlacementGroup | as it says |
-| Job | the smaller of `parallelism` and `completions` |
+| Job, CronJob | the smaller of `parallelism` and `completions`, of a CronJob for one run |
 | JobSet, LeaderWorkerSet | see `job_sets` |
 | TrainJob of Kubeflow | those of its JobSet, by a runtime among the documents |
 | Deployment, ReplicaSet, StatefulSet | `replicas`, each alone unless the extender spreads them |
@@ -69,6 +69,15 @@ class _Workload(Struct):
     spec: TemplatedSpec
 
 
+class _CronJobSpec(Struct, rename="camel"):
+    job_template: Object
+
+
+class _CronJob(Struct):
+    metadata: ObjectIdentity
+    spec: _CronJobSpec
+
+
 class _OwnMetadata(Struct, frozen=True):
     annotations: dict[str, str] | None = None
 
@@ -86,6 +95,7 @@ _COUNTS = {kind: each.count for kind, each in WORKLOADS.items() if each.count is
 _SETS = ("JobSet", "LeaderWorkerSet", TRAIN_JOB)
 CLAIMS = (CLAIM, TEMPLATE)
 _NO_GROUPS = (POD_GROUP_KIND, *CLAIMS, PRIORITY_CLASS, *RUNTIMES)  # beside what names them
+_CRON_JOB = "CronJob"
 _ALONE = ("Deployment", "ReplicaSet", "StatefulSet")  # what makes pods that are no group
 _SINGLY = f"each of its pods is placed alone without {GROUP_LABEL} and {GROUP_SIZE}"
 _OTHERS = ("Service", "ResourceFlavor", "CronJob")  # ends of kinds that are no misspelling
@@ -97,8 +107,9 @@ _API_GROUPS = {
     TRAIN_JOB: "trainer.kubeflow.org",
     POD_GROUP_KIND: POD_GROUP_API[0],
     "Pod": "",
+    _CRON_JOB: "batch",
 }
-KINDS = (*_COUNTS, *_SETS, *REPLICA_KINDS, "Pod", POD_GROUP_KIND, placement.KIND)
+KINDS = (*_COUNTS, _CRON_JOB, *_SETS, *REPLICA_KINDS, "Pod", POD_GROUP_KIND, placement.KIND)
 
 
 def add_priority_classes(documents: Iterable[object], classes: PriorityClasses) -> None:
@@ -194,6 +205,8 @@ def _add_groups(
 
 def _groups_of(value: Object, runtimes: Runtimes, path: str) -> list[PlacementGroup]:
     """Return the groups that an object other than a pod stands for."""
+    if value.get("kind") == _CRON_JOB:
+        value, path = _job_of(value, path)
     refuse(mistyped_workload(value), path)
     kind = _kind(value, path, KINDS)
     if kind in _NO_GROUPS:
@@ -280,7 +293,9 @@ def make_pod_document(value: Object, path: str) -> Object:
 
     Raises DocumentError for other kinds.
     """
-    known = ("Pod", *_COUNTS)
+    known = ("Pod", *_COUNTS, _CRON_JOB)
+    if value.get("kind") == _CRON_JOB:
+        value, path = _job_of(value, path)
     kind = _kind(value, path, known)
     if kind == "Pod":
         check_fields(value, path)
@@ -337,6 +352,14 @@ def _named(value: Object) -> Object:
     if isinstance(metadata, dict) and not metadata.get("name") and metadata.get("generateName"):
         return {**value, "metadata": {**metadata, "name": metadata["generateName"]}}
     return value
+
+
+def _job_of(cron_job: Object, path: str) -> tuple[Object, str]:
+    """Return the Job of one run of a CronJob, and the path of its spec's parent."""
+    given = convert(cron_job, _CronJob, path)
+    spec = given.spec.job_template.get("spec")
+    job = {"kind": "Job", "metadata": cron_job.get("metadata"), "spec": spec}
+    return job, join(path, "spec.jobTemplate")
 
 
 def _workload(value: Object, path: str, count: Callable[[TemplatedSpec], int]) -> PlacementGroup:

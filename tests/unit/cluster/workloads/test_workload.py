@@ -301,3 +301,20 @@ def test_a_null_number_is_the_default_as_for_the_api_server() -> None:
     jobs = [{"name": "w", "replicas": None, "template": {"spec": {"template": template()}}}]
     jobset = {"kind": "JobSet", "metadata": {"name": "s"}, "spec": {"replicatedJobs": jobs}}
     assert shape(read_groups([lws, jobset])) == {"l-0": {"main": 1}, "s": {"w": 1}}
+
+
+def test_a_cron_job_is_one_run_of_it() -> None:
+    job = made("Job", "j", 3)["spec"]
+    cron = {"kind": "CronJob", "metadata": {"name": "nightly"}}
+    document = {**cron, "spec": {"schedule": "0 3 * * *", "jobTemplate": {"spec": job}}}
+    run = made("Job", "nightly-1", 3)
+    run["metadata"]["ownerReferences"] = [
+        {"kind": "CronJob", "name": "nightly", "controller": True}
+    ]
+    assert shape(read_groups([document, run])) == {"nightly": {"main": 3}}
+    bad = {**job, "paralelism": 2}
+    with pytest.raises(DocumentError) as raised:
+        read_groups([{**cron, "spec": {"jobTemplate": {"spec": bad}}}])
+    assert str(raised.value).startswith("spec.jobTemplate.spec.paralelism: no such field; did you")
+    with pytest.raises(DocumentError, match=r"^spec.jobTemplate: expected a map, got null"):
+        read_groups([{**cron, "spec": {"jobTemplate": None}}])
