@@ -121,7 +121,8 @@ class DeliveryState(Observations):
         else:
             known = known.informed(own, lost=False)
         self.put(about, replace(known, in_flight=self._flight(lost=False)))
-        self._look_soon()
+        if known.phase is not Phase.CREATING:  # what its cgroup has shows after its START
+            self._look_soon()
 
     def _send(self, updates: Changes, *, answer: bool = False, carrier: str = "") -> None:
         """Take note of updates that are sent beside what the runtime asked about (§3.7a 9)."""
@@ -150,6 +151,7 @@ class DeliveryState(Observations):
     def _phase_changed(self, event: inputs.PhaseChanged) -> None:
         if event.phase is Phase.RUNNING:
             self._note_run(event.container_id)
+            self._look_soon()
             return
         self.change(event.container_id, phase=event.phase, started_at=None)
         if event.phase is Phase.STARTING:  # the answer about its creation has arrived
@@ -358,9 +360,10 @@ class DeliveryState(Observations):
         if self.resizes:
             self.hasten(Action.RESIZES, self.now + RESIZE_LOOK)
 
-    def _cpusets_touched(self, _: inputs.CpusetsTouched) -> None:
+    def _cpusets_touched(self, event: inputs.CpusetsTouched) -> None:
         self._overlap_times.cpusets_touched()
-        self.kernel_partitions.cpusets_touched()
+        if event.partitions or self.partitions:
+            self.kernel_partitions.cpusets_touched()
 
     def _time_passed(self, _: inputs.TimePassed) -> None:
         """Start the patience of changes that wait for a message."""

@@ -194,8 +194,10 @@ class OverlapsSeen(Input, frozen=True):
     container_ids: Collection[str]
 
 
-class CpusetsTouched(Input, frozen=True):
+class CpusetsTouched(Input, frozen=True, kw_only=True):
     """A cpuset was written, or a decision made: all cpusets are checked soon."""
+
+    partitions: bool = False  # a container may have to become a kernel partition
 
 
 class PodsChanged(Input, frozen=True):

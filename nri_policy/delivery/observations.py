@@ -50,9 +50,10 @@ class Observations(NextActions):
     def _note_run(self, container_id: str, started_at: float | None = None) -> None:
         known = self.known(container_id)
         self.put(container_id, replace(known, phase=Phase.RUNNING, started_at=started_at))
-        self._look_soon()
         if not known.persistent:
             self.hasten(Action.PERSIST, self.now)
+        if self.kernel_partitions.due(container_id) is not None:  # it has a cgroup from now on
+            self.kernel_partitions.cpusets_touched()
 
     def _written(self, event: inputs.Written) -> Sequence[Report]:
         each, cpus = event.container_id, event.cpus
@@ -163,12 +164,16 @@ class Observations(NextActions):
         return checks
 
     def _checked(self, event: inputs.Checked) -> Sequence[Report]:
+        starting = [*self.starting]
         for each in [*self.in_flight]:
             if self.desired.placement(each) is None:  # it has ended during a call
                 self.drop(each)
         for check in event.checks:
             self._look_at_start(check)
-        return [report for each in event.checks for report in self._conclude(each)]
+        reports = [report for each in event.checks for report in self._conclude(each)]
+        if any(self.phase(each) is Phase.RUNNING for each in starting):
+            self._look_soon()  # at what is still in flight
+        return reports
 
     def _conclude(self, check: CpusetCheck) -> Iterator[Report]:
         """Store a finding; send a change again if it is not in force in time."""

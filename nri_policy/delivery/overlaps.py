@@ -23,11 +23,12 @@ from msgspec import Struct
 from nri_policy.delivery.executor import Executor
 from nri_policy.delivery.host_cgroups import HostCgroups
 from nri_policy.delivery.inputs import Action, CpusetsTouched
+from nri_policy.engine.event import Equipped, Event
 from nri_policy.engine.state.partition_rules import asks_for_partition
 from nri_policy.foundation.cpuset import EMPTY, CPUSet
 from nri_policy.foundation.inotify import Inotify
 from nri_policy.foundation.wording import problem_of
-from nri_policy.node import Node, NodeView
+from nri_policy.node import Node, NodeView, Outcome
 
 log = logging.getLogger(__name__)
 
@@ -60,7 +61,7 @@ class Overlaps:
         self._errno = 0  # of that
         executor.find_undone = self.undone
         executor.looks[Action.OVERLAPS] = self.look
-        node.add_observers(lambda *_: self.touch())
+        node.add_observers(self._observe)
 
     def problems(self) -> Iterator[str]:
         """Yield why the kernel does not tell of writes to cpusets, and what helps."""
@@ -73,6 +74,20 @@ class Overlaps:
     def touch(self) -> None:
         """Check all cpusets soon."""
         self._executor.apply(CpusetsTouched())
+
+    def _observe(self, event: Event, _outcome: Outcome, view: NodeView) -> None:
+        """Check all cpusets soon, and partitions if the decision may have made one due."""
+        decided = (view.placed.get(each) for each in view.touched.ids)
+        self._executor.apply(
+            CpusetsTouched(
+                partitions=isinstance(event, Equipped)
+                or bool(view.claims)  # who else uses a claim matters, too
+                or any(
+                    each is not None and asks_for_partition(each.request, each.grant)
+                    for each in decided
+                )
+            )
+        )
 
     @contextmanager
     def watching(self) -> Iterator[None]:

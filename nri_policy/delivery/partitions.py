@@ -41,7 +41,7 @@ class Partitions:
     def restart(self) -> None:
         """Look for what an earlier daemon has left, soon."""
         self._above = None
-        self._executor.apply(CpusetsTouched())
+        self._executor.apply(CpusetsTouched(partitions=True))
 
     async def start(self, container_id: str, own: CPUSet, *, until: float) -> bool:
         """Make a starting container its partition, and take its *own* CPUs out of other partitions.

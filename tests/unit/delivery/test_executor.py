@@ -80,12 +80,12 @@ async def test_an_action_that_becomes_due_while_it_is_under_way_is_done_again() 
         nonlocal looks
         looks += 1
         if looks == 1:
-            looking.executor.apply(CpusetsTouched())
+            looking.executor.apply(CpusetsTouched(partitions=True))
             await looking.settle()
         return math.inf
 
     looking.executor.looks[Action.PARTITIONS] = look
-    looking.executor.apply(CpusetsTouched())
+    looking.executor.apply(CpusetsTouched(partitions=True))
     for expected in (0, 1, 2):
         await looking.settle()
         assert looks == expected

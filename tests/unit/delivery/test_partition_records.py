@@ -13,11 +13,13 @@ from nri_policy.delivery.inputs import (
     CpusetsTouched,
     Event,
     PartitionsSettled,
+    PhaseChanged,
     Report,
     TimePassed,
 )
 from nri_policy.delivery.partition_files import PartitionOutcome
 from nri_policy.delivery.partition_records import CALM, MAX_TRIES, PAUSE, SETTLE
+from nri_policy.delivery.record import Phase
 from nri_policy.engine.grant import Placement
 from nri_policy.engine.state.partition_rules import Partition
 from nri_policy.foundation.cpuset import CPUSet
@@ -82,7 +84,24 @@ class Kernel:
 
     def touch(self) -> None:
         """Have something be written to a file of the container."""
-        self.state.apply(CpusetsTouched(), self.now)
+        self.state.apply(CpusetsTouched(partitions=True), self.now)
+
+
+def test_writes_matter_only_where_there_is_a_partition_or_may_be_one() -> None:
+    kernel = Kernel()
+    kernel.state.apply(CpusetsTouched(), kernel.now)
+    assert kernel.next_look() is None
+    kernel.touch()
+    assert kernel.next_look() == SETTLE
+    kernel.look(NONE_BEFORE)
+    kernel.state.apply(CpusetsTouched(), kernel.now)
+    assert kernel.next_look() == SETTLE
+
+
+def test_a_container_that_is_to_be_one_is_looked_at_when_it_runs() -> None:
+    kernel = Kernel()
+    kernel.state.apply(PhaseChanged(container_id=ID, phase=Phase.RUNNING), kernel.now)
+    assert kernel.next_look() == SETTLE
 
 
 def test_a_container_without_a_cgroup_is_not_looked_at_again_and_again() -> None:

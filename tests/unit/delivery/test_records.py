@@ -711,6 +711,20 @@ def test_a_look_some_time_after_its_start_finds_that_a_container_runs() -> None:
     assert Action.READ not in state.plan(9.0), "nothing more is to be seen"
 
 
+def test_one_look_is_enough_for_a_start_that_is_in_force() -> None:
+    state = started()
+    look(state, 1.0 + FIRST_LOOK, "1-2")
+    assert state.phase("a") is Phase.RUNNING
+    assert Action.READ not in state.plan(9.0)
+
+
+def test_a_container_is_not_looked_at_before_its_start() -> None:
+    state = state_of("a", cpus="1-2")
+    state.hears_starts = False
+    apply(state, entered("a", Phase.CREATING), created("a", "1-2", "0"))
+    assert Action.READ not in state.plan(9.0)
+
+
 def test_no_look_ends_a_start_before_its_answer() -> None:
     state = state_of("a", cpus="1-2")
     apply(state, created("a", "1-2", "0"), 1.0, entered("a", Phase.STARTING))
