@@ -62,10 +62,11 @@ class Store:
         Raises UnsafeStoreError if other users could have written it.
         """
         self.path = state_dir / "store" / FILE
+        self._paths = str(self.path), f"{self.path}-wal"  # of the database and its log
         self.held = EMPTY_CONTENTS
         self._connection: sqlite3.Connection | None = None
         self._writer: StoreWriter | None = None
-        self._files: tuple[int, int] | None = None  # the inodes of the database and its log
+        self._files: tuple[int, int] | None = None  # their inodes when they were opened
         self._failure: tuple[str, float] | None = None  # of the last try, and its time
         self._log_bytes = 0  # bytes in the log since the last compaction, about
         self._compacting: threading.Thread | None = None
@@ -158,7 +159,7 @@ class Store:
         except BaseException:
             connection.close()
             raise
-        self._connection, self._files = connection, _inodes(self.path)
+        self._connection, self._files = connection, _inodes(*self._paths)
         return writer, held
 
     def _reopen(self, machine: Machine) -> StoreWriter:
@@ -169,7 +170,7 @@ class Store:
 
     def _lost_files(self) -> bool:
         """Whether the open files are no longer those at `path`: SQLite would write on to them."""
-        return self._files is None or self._files != _inodes(self.path)
+        return self._files is None or self._files != _inodes(*self._paths)
 
     def _record_failure(self, error: StoreError, now: float) -> None:
         """Close a database that failed, because its content is no longer known."""
@@ -201,16 +202,16 @@ class Store:
             self._damaged = isinstance(error, DamagedStoreError)
 
 
-def _inodes(path: Path) -> tuple[int, int] | None:
+def _inodes(database: str, wal: str) -> tuple[int, int] | None:
     """Return the inodes of a database and its log; None if one is missing, or the database empty.
 
     SQLite removes the log of an empty database.
     """
     try:
-        database, wal = os.stat(path), os.stat(f"{path}-wal")  # noqa: PTH116 - for each commit
+        of_database, of_wal = os.stat(database), os.stat(wal)  # noqa: PTH116 - for each commit
     except OSError:
         return None
-    return (database.st_ino, wal.st_ino) if database.st_size else None
+    return (of_database.st_ino, of_wal.st_ino) if of_database.st_size else None
 
 
 def _read_only(path: Path, machine: Machine) -> StoreContents:
