@@ -30,11 +30,12 @@ from nri_policy.cluster.engine.preemption import find_victims
 from nri_policy.cluster.objects.node import HOSTNAME, ClusterNode
 from nri_policy.cluster.objects.pod import Container, PodSpec, Template
 from nri_policy.cluster.objects.settings import ClusterSettings, Topology
-from nri_policy.cluster.requests.group import PlacementGroup, PlacementRequest, PodSet
+from nri_policy.cluster.requests.group import PlacementGroup, PlacementRequest, PodSet, Together
 from nri_policy.cluster.view import Cluster
 from tests.support import packing_twin as twin
 
 SIZES = (1_000, 3_000, 10_000, 30_000, 100_000)
+POD_SETS_ON = 10_000  # nodes, for groups of several pod sets
 POD = {"cpu": 4000, "memory": 8 << 30, "x/gpu": 1}
 MIB = 1 << 20
 PAGE = Path(__file__).parent.parent / "docs" / "cluster-figures.md"
@@ -167,11 +168,49 @@ def measured(count: int) -> dict[str, float]:
     took["the same for the first time, if a topology has these labels"] = min(
         _first_spread(each, evenly) for each in fresh
     )
+    pools = [
+        msgspec.structs.replace(each, labels={**each.labels, "pool": f"pool-{number % 50}"})
+        for number, each in enumerate(made)
+    ]
+    by_pool = group(1000, PlacementRequest(spread_over=["pool"]))
+    fresh = (built(pools) for _ in range(3))
+    took["the same for the first time, over a label that is no level"] = min(
+        _first_spread(each, by_pool) for each in fresh
+    )
     return took
 
 
 def _first_spread(engine: Engine, asked: PlacementGroup) -> float:
     return timed(lambda: engine.spread(asked), 1)
+
+
+def several_pod_sets() -> tuple[float, float, float]:
+    """Three pod sets in racks, the same together in one, and a refusal after a full search, in µs.
+
+    The refused ones are nine pod sets that each need a host of 6 GPUs in a rack with eight of them.
+    """
+    engine = built(nodes(POD_SETS_ON))
+    rack = PlacementRequest(required="rack")
+    sets = [
+        msgspec.structs.replace(group(pods, rack, {"cpu": cpu, "x/gpu": 1}).pod_sets[0], name=name)
+        for name, pods, cpu in (("router", 1, 2000), ("prefill", 16, 4000), ("decode", 32, 3000))
+    ]
+    apart = msgspec.structs.replace(group(1, rack), pod_sets=tuple(sets))
+    together = msgspec.structs.replace(apart, together=Together(required="rack"))
+    host = PlacementRequest(required=HOSTNAME)
+    found = []
+    for number in range(9):
+        (one,) = group(6, host, {"cpu": 1000 + number, "x/gpu": 1}).pod_sets
+        spec = msgspec.structs.replace(one.template.spec, node_selector={"rack": "rack-00000"})
+        found.append(msgspec.structs.replace(one, name=f"s{number}", template=Template(spec=spec)))
+    refused = msgspec.structs.replace(apart, pod_sets=tuple(found))
+    assert [engine.place(each).state for each in (apart, together)] == ["Placed", "Placed"]
+    assert engine.place(refused).state == "Unplaceable"
+    first, second, third = (
+        timed(partial(engine.place, each), times)
+        for each, times in ((apart, 50), (together, 50), (refused, 5))
+    )
+    return first, second, third
 
 
 def many_pods() -> float:
@@ -355,13 +394,16 @@ def report() -> Report:
     twin = {count: plainly(nodes(count)) for count in SIZES if count <= 10_000}
     (few, rack), (many, zone) = preemption()
     most = SIZES[-1]
+    apart, together, refused = several_pod_sets()
     others = (
         f"The algorithm Balanced takes {_shown(balanced())} on 2,500 nodes. {most:,} nodes with"
         f" {10 * most:,} pods need {memory():.0f} MiB in the engine alone. Another group of 10,000"
         f" pods, on 834 hosts, takes {_shown(many_pods())}. `place` with the documents of {most:,}"
         f" nodes takes {_shown(documents())}. On 2,000 nodes that are full with 700 groups, it"
         f" takes {_shown(rack)} to find the {few} groups that would have to leave for a rack, and"
-        f" {_shown(zone)} to find {many} for a larger job."
+        f" {_shown(zone)} to find {many} for a larger job. On {POD_SETS_ON:,} nodes, three pod sets"
+        f" take {_shown(together)} together in one rack, {_shown(apart)} each in any, and a refusal"
+        f" after 2,000 steps of search takes {_shown(refused)}."
     )
     return Report(head=head, took=took, twin=twin, others=others)
 

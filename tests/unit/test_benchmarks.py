@@ -29,7 +29,7 @@ TINY: dict[str, dict[str, dict[str, Any]]] = {
         "requests": {"ROUNDS": 2},
         "startup": {"_compiled": lambda: {**os.environ}},
     },
-    "cluster": {"cluster": {"SIZES": (64, 96)}},
+    "cluster": {"cluster": {"SIZES": (64, 96), "POD_SETS_ON": 64}},
     "cluster_files": {"cluster_files": {"NODES": 64, "PODS": 64}},
     "cluster_week": {"cluster_week": {"SEEDS": 1, "WEEK": PLAYED, "MANY": PLAYED}},
     "decisions": {

@@ -222,8 +222,9 @@ cdef class Counts:
         """Return the domains of *level* that hold so many slices, with the leader if there is one: best fit first."""
         cdef int domain
         cdef list found = []
+        self.domains.of_level(level)  # raises IndexError
         self.refresh()
-        for domain in self.domains.of_level(level):
+        for domain in range(self.domains.offset[level], self.domains.offset[level + 1]):
             if self.slices_l[domain] >= slices and (not self.leaders or self.leaders[domain]):
                 score = self.score[domain] if self.score else 0
                 found.append((-score, self.slices_l[domain], self.pods_l[domain], domain))
