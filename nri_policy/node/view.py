@@ -132,8 +132,9 @@ class NodeView(Struct, frozen=True, kw_only=True):
         return self.claims[holder_id]
 
     def by_name(self) -> dict[str, Placed]:
-        """Return the containers by namespace/pod/name."""
-        return {placed.container.full_name: placed for placed in self.placed.values()}
+        """Return the containers by namespace/pod/name; of two pods of one name the newer's."""
+        by_age = sorted(self.placed.values(), key=lambda placed: placed.container.created)
+        return {placed.container.full_name: placed for placed in by_age}
 
     def supply(self) -> Supply:
         """Return the free capacity of every pool, as the caller's own copy."""

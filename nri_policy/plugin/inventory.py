@@ -97,18 +97,18 @@ class Inventory:
         """Return those that the *runtime* may be creating and has not *listed*, with their cpusets.
 
         We know those that we were asked about; those that an earlier daemon was asked about, which
-        have a grant *held*, have a process. Another one of the same name in the list has taken
-        over.
+        have a grant *held*, have a process. Another one of the same pod and name in the list has
+        taken over.
         """
         view, phase = self._node.view, self._executor.state.phase
         by_uid = {pod.uid: pod for pod in pods}
-        there = {key for each in listed for key in (each.id, each.full_name)}
+        there = {key for each in listed for key in (each.id, each.identity)}
         asked = [
             (placed.container, str(cpus), str(mems))
             for each, placed in view.placed.items()
             for cpus, mems in [view.sent[each]]
             if phase(each) is Phase.CREATING and placed.container.pod.uid in by_uid
-            if there.isdisjoint((each, placed.container.full_name))
+            if there.isdisjoint((each, placed.container.identity))
         ]
         earlier = {
             each: Container(
@@ -123,7 +123,7 @@ class Inventory:
             )
             for each, stored in held.items()
             if each not in view.placed and stored.pod_uid in by_uid and stored.of_container
-            if there.isdisjoint((each, stored.full_name))
+            if there.isdisjoint((each, (stored.pod_uid, stored.full_name)))
         }
         paths = {each: container.cgroup for each, container in earlier.items()}
         found = await self._executor.survey.observe(paths, living=True) or {}

@@ -171,6 +171,14 @@ class Container(Struct, frozen=True, kw_only=True, omit_defaults=True):
         pod = f"{self.pod.namespace}/{self.pod.name}"
         return pod if self.stands_for_pod else f"{pod}/{self.name}"
 
+    @property
+    def identity(self) -> tuple[str, str]:
+        """The pod's uid and `full_name`: a pod has one container of a name at a time.
+
+        A pod that was deleted by force can still run beside its successor, which has its name.
+        """
+        return self.pod.uid, self.full_name
+
 
 def shares_of(milli: int) -> int:
     """Return the cgroup's cpu.shares for *milli* milli-CPU (as the kubelet does: 2…262144)."""

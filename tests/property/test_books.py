@@ -112,7 +112,7 @@ def twice(state: State) -> None:
 
 def what_another_has_the_name_of(state: State) -> None:
     placed = any_of(state)
-    state._names[placed.container.full_name] = "another"
+    state._ids[placed.container.identity] = "another"
     state.drop(placed.container.id)
 
 
@@ -125,12 +125,12 @@ def what_another_has_the_name_of(state: State) -> None:
         (without_a_room, "sandbox-shop"),
         (while_it_is_resized, "a resize is of a grant that is held"),
         (while_it_starts_cold, "a cold start is of a grant that is held"),
-        (under_the_name_of_another, "one container has a name at a time"),
+        (under_the_name_of_another, "a pod has one container of a name"),
         (with_memory_offered_to_another, "an offer is for its own container"),
         (with_other_bookings, "bookings stay"),
         (what_has_none, "nobody"),
         (twice, "ctr-"),
-        (what_another_has_the_name_of, "one container has a name at a time"),
+        (what_another_has_the_name_of, "a pod has one container of a name"),
     ],
 )
 @given(state=nodes_with_a_room())

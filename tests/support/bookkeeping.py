@@ -97,7 +97,7 @@ def check(engine: Engine, runtime: Runtime) -> None:
                 assert own == mems
                 assert each not in {*state.resizing, *state.quotas}
     for container_id, placed in state.placed.items():
-        assert state.find(placed.container.full_name) == container_id
+        assert state.find(placed.container.identity) == container_id
         assert container_id in state.of_pod(placed.container.pod.id)
 
 

@@ -51,7 +51,7 @@ def create(state: State, event: Created) -> Decision:
         check_partition(container, request, state.equipment)
     # older runtimes have no creation times: assume that it is the latest
     container = replace(container, created=max(container.created, state.latest + 1))
-    for stale in (container.id, state.find(container.full_name)):
+    for stale in (container.id, state.find(container.identity)):
         if stale in state.placed:  # a repeated event, or a predecessor whose end was missed
             leave(state, stale)
             state.forget(stale)

@@ -144,7 +144,7 @@ def _amounts(resources: Resources) -> tuple[int, int | None, int]:
 
 
 def deduplicate(containers: Iterable[Container], known: AbstractSet[str]) -> Iterable[Container]:
-    """Return existing containers; of two with one id or name the running, newest one (§10).
+    """Return existing containers; of two with one id or identity the running, newest (§10).
 
     If the runtime has no creation times, the one with a *known* id is the newest, because its
     creation was the last event.
@@ -153,7 +153,7 @@ def deduplicate(containers: Iterable[Container], known: AbstractSet[str]) -> Ite
     def rank(container: Container) -> tuple[int, int, bool]:
         return container.state, container.created, container.id in known
 
-    for key in (attrgetter("id"), attrgetter("full_name")):
+    for key in (attrgetter("id"), attrgetter("identity")):
         kept: dict[str, Container] = {}
         for container in containers:
             other = kept.get(key(container))

@@ -111,7 +111,7 @@ class State:
         self.movers: dict[str, tuple[int, int, str, int]] = {}
         self.away: dict[str, None] = {}  # containers with a home to return to, by id
         self.peers = Peers()
-        self._names: dict[str, str] = {}  # namespace/pod/name -> container id
+        self._ids: dict[tuple[str, str], str] = {}  # by identity
         # pool id -> containers whose cpuset follows its free CPUs; memory nodes, for containers
         # whose cpuset equals the pool's free CPUs; else None
         self.sharing: defaultdict[int, dict[str, CPUSet | None]] = defaultdict(dict)
@@ -154,7 +154,7 @@ class State:
         self.memory.restore(snapshot.memory)
         self.peers.follow((each.container, each.grant.pool) for each in self.placed.values())
         self.reserved_milli = 0
-        indexes = self.movers, self.away, self.pod_memory, self._names, self.sharing, self._pods
+        indexes = self.movers, self.away, self.pod_memory, self._ids, self.sharing, self._pods
         self.unowned.clear()
         for index in (*indexes, self.common):
             index.clear()
@@ -191,9 +191,9 @@ class State:
             self.away[container_id] = None
         if _shares_memory(placed):
             self.pod_memory[pod_id][container_id] = None
-        name = container.full_name
-        assert name not in self._names, "one container has a name at a time"
-        self._names[name] = container_id
+        identity = container.identity
+        assert identity not in self._ids, "a pod has one container of a name at a time"
+        self._ids[identity] = container_id
         self._pods[pod_id][container_id] = None
 
     def movers_in_order(self) -> list[tuple[int, int, str, int]]:
@@ -388,8 +388,8 @@ class State:
             _remove(self.pod_memory, container.pod.id, container_id)
         self.cold.pop(container_id, None)
         self.peers.remove(container_id)
-        named = self._names.pop(container.full_name)
-        assert named == container_id, "one container has a name at a time"
+        known = self._ids.pop(container.identity)
+        assert known == container_id, "a pod has one container of a name at a time"
         _remove(self._pods, container.pod.id, container_id)
         return placed
 
@@ -422,9 +422,9 @@ class State:
         for container_id in [*self.resizing]:
             self.end_resize(container_id)
 
-    def find(self, full_name: str) -> str | None:
-        """Return the id of the container of that `namespace/pod/name`, if it holds a grant."""
-        return self._names.get(full_name)
+    def find(self, identity: tuple[str, str]) -> str | None:
+        """Return the id of the container of that `Container.identity`, if it holds a grant."""
+        return self._ids.get(identity)
 
     def of_pod(self, pod_id: str) -> Iterable[str]:
         """Return the ids of a pod's containers that hold a grant."""

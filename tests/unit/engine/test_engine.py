@@ -25,6 +25,7 @@ from nri_policy.engine.grant import Decision
 from nri_policy.foundation.cpuset import CPUSet
 from nri_policy.hardware.machine import Machine
 from nri_policy.manifests.quality_of_service import QoS
+from nri_policy.node.view import view_of
 from nri_policy.pools.capacity import CapacityError
 from nri_policy.settings import Level
 from nri_policy.workload.annotations import AnnotationError
@@ -73,6 +74,17 @@ def test_a_successor_of_the_same_name_takes_its_predecessors_place() -> None:
     assert list(driver.engine.state.placed) == ["again"]
     driver.handle(Stopped(container_id=container.id))
     assert driver.cpus(successor) == "4-5"
+
+
+def test_a_pod_deleted_by_force_keeps_its_cpus_beside_its_successor_of_the_same_name() -> None:
+    driver = EngineDriver()
+    old = nodes.container(2000)
+    driver.create(old)
+    new = replace(old, id="new", pod=replace(old.pod, id="new-pod", uid="new-uid"))
+    assert (driver.create(new), driver.cpus(old)) == ("8-9", "4-5")
+    assert view_of(driver.engine).by_name()[old.full_name].container.id == "new"
+    driver.handle(Stopped(container_id=old.id))
+    assert list(driver.engine.state.placed) == ["new"]
 
 
 def test_a_refused_creation_leaves_all_as_it_was() -> None:

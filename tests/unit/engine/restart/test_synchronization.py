@@ -169,6 +169,15 @@ def test_of_two_of_a_name_the_running_newest_one_exists() -> None:
         assert driver.cpus(newer) == "8-9"
 
 
+def test_two_pods_of_one_name_both_keep_their_cpus() -> None:
+    old = at(nodes.container(2000), "4-5", "1")
+    new = replace(at(old, "8-9", "2"), id="new", created=old.created + 1)
+    new = replace(new, pod=replace(old.pod, id="new-pod", uid="new-uid"))
+    for order in ([old, new], [new, old]):
+        driver = synchronized(*order)
+        assert (driver.cpus(old), driver.cpus(new)) == ("4-5", "8-9")
+
+
 def test_of_two_of_an_id_the_running_newest_one_exists() -> None:
     old = at(nodes.container(2000), "4-5", "1")
     new = replace(at(old, "8-9", "2"), created=old.created + 1)
