@@ -46,6 +46,7 @@ EXCLUSIVE = (
     "leaderworkerset.sigs.k8s.io/exclusive-topology",
     "leaderworkerset.sigs.k8s.io/subgroup-exclusive-topology",
 )
+LWS = "leaderworkerset.sigs.k8s.io/name"
 
 
 def gates(shop: Shop, namespace: str, **metadata: Any) -> list[str]:
@@ -71,6 +72,33 @@ def test_who_gets_the_gate(shop: Shop) -> None:
     assert gates(shop, "default", annotations=ANNOTATIONS) == []
     managed = {"kueue.x-k8s.io/managed": "true"}
     assert gates(shop, "shop", annotations=ANNOTATIONS, labels=managed) == []
+
+
+def test_pods_of_a_service_that_ask_only_to_be_spread_get_no_gate(shop: Shop) -> None:
+    """The extender spreads them; behind the gate each would be a group by itself."""
+    shop.cluster.until(lambda: gates(shop, "shop", annotations=ANNOTATIONS), "it is in force")
+    spread = {
+        "placement.nri/spread-over": RACK,
+        "placement.nri/max-per-host": "1",
+        "placement.nri/movable": "true",
+    }
+
+    def made_by(kind: str, *, controller: bool = True) -> list[Object]:
+        owner = {"apiVersion": "apps/v1", "kind": kind, "name": "w", "uid": "1"}
+        return [{**owner, "controller": controller}]
+
+    for kind in ("ReplicaSet", "StatefulSet"):
+        owned = {"ownerReferences": made_by(kind)}
+        assert gates(shop, "shop", annotations=spread, **owned) == []
+        for key in ("placement.nri/group", "placement.nri/algorithm", *ANNOTATIONS, *EXCLUSIVE):
+            assert gates(shop, "shop", annotations=spread | {key: RACK}, **owned) == [GATE]
+        for key in ("placement.nri/group", "kueue.x-k8s.io/pod-group-name", LWS):
+            labels = {key: "g"}
+            assert gates(shop, "shop", annotations=spread, labels=labels, **owned) == [GATE]
+    assert gates(shop, "shop", annotations=spread) == [GATE]
+    assert gates(shop, "shop", annotations=spread, ownerReferences=made_by("Job")) == [GATE]
+    guest = made_by("ReplicaSet", controller=False)
+    assert gates(shop, "shop", annotations=spread, ownerReferences=guest) == [GATE]
 
 
 def test_nobody_else_writes_a_status(shop: Shop) -> None:

@@ -202,6 +202,16 @@ def check_owner(annotations: Mapping[str, str], path: str) -> None:
             raise DocumentError(join(path, key), f"no such annotation{did_you_mean(key, known)}")
 
 
+def asks_only_to_spread(annotations: Mapping[str, str], labels: Mapping[str, str]) -> bool:
+    """Return whether pods name nothing that the extender does not do for pods without a gate.
+
+    `gate-policy.yaml` has the same rule.
+    """
+    given = {*annotations, *labels}
+    asking = {each for each in given if each.startswith((OURS, KUEUE)) or each in _EXCLUSIVE}
+    return asking <= {SPREAD_OVER, MAX_PER_HOST, MOVABLE}
+
+
 def is_movable(annotations: Mapping[str, str], labels: Mapping[str, str]) -> bool:
     """Return whether a pod's owner allows a plan to move it."""
     return {**labels, **annotations}.get(MOVABLE) in TRUE

@@ -30,7 +30,11 @@ from nri_policy.cluster.objects.document import DocumentError, Object, convert, 
 from nri_policy.cluster.objects.metadata import Identified, Key, ObjectIdentity
 from nri_policy.cluster.objects.priority import PRIORITY_CLASS, PriorityClasses
 from nri_policy.cluster.requests import group as placement
-from nri_policy.cluster.requests.annotations import GROUP_SIZE, check_owner
+from nri_policy.cluster.requests.annotations import (
+    GROUP_SIZE,
+    asks_only_to_spread,
+    check_owner,
+)
 from nri_policy.cluster.requests.group import (
     GROUP_LABEL,
     MAIN,
@@ -40,7 +44,7 @@ from nri_policy.cluster.requests.group import (
     one_alone,
     read_group,
 )
-from nri_policy.cluster.requests.request import requests_topology, units_of
+from nri_policy.cluster.requests.request import units_of
 from nri_policy.cluster.workloads.job_sets import read_job_set, read_leader_workers
 from nri_policy.cluster.workloads.membership import POD_GROUP_API
 from nri_policy.cluster.workloads.pod_sets import (
@@ -373,15 +377,10 @@ def _workload(value: Object, path: str, count: Callable[[TemplatedSpec], int]) -
 
 def _is_service(pod_set: PodSet, template: Object) -> bool:
     """Whether pods without a gate only ask to be spread: the extender does that for all of them."""
-    request, spec = pod_set.request, template.get("spec")
+    spec, made = template.get("spec"), pod_set.template
     gated = isinstance(spec, dict) and spec.get("schedulingGates")
-    return (
-        not gated
-        and request is not None
-        and not requests_topology(request)
-        and request.exclusive is None
-        and request.topology_spreading is None
-    )
+    only_spread = asks_only_to_spread(made.annotations, made.labels)
+    return not gated and pod_set.request is not None and only_spread
 
 
 def _replicas(value: Object, path: str) -> list[PlacementGroup]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 from typing import Any
 
@@ -10,6 +11,17 @@ import yaml
 
 from nri_policy.cli.cluster.run import run
 from nri_policy.cluster.objects.settings import ClusterSettings
+from nri_policy.cluster.requests.annotations import (
+    JOBSET_EXCLUSIVE,
+    LWS_EXCLUSIVE,
+    LWS_SUBGROUP_EXCLUSIVE,
+    MAX_PER_HOST,
+    MOVABLE,
+    POD_GROUP,
+    SPREAD_OVER,
+    asks_only_to_spread,
+)
+from nri_policy.cluster.workloads.membership import LWS
 
 CONFIGS = Path(__file__).parents[3] / "configs" / "kustomize" / "cluster-groups"
 
@@ -26,6 +38,20 @@ def test_the_policy_and_the_patch_set_the_gate_that_the_service_opens() -> None:
     assert binding["spec"]["policyName"] == policy["metadata"]["name"]
     ((operation,),) = documents("gate-patch.yaml")
     assert operation["value"] == [{"name": gate}]
+
+
+def test_the_policy_and_place_know_the_same_keys_of_pods_that_ask_only_to_be_spread() -> None:
+    """The rule itself is tried on a real API server: tests/cluster/test_groups.py."""
+    conditions = documents("gate-policy.yaml")[0]["spec"]["matchConditions"]
+    (rule,) = [each["expression"] for each in conditions if "spread" in each["name"]]
+    lists = [{*re.findall(r"'([^']+)'", each)} for each in re.findall(r" in \[([^]]+)\]", rule)]
+    kinds, spread, more = lists
+    assert kinds == {"ReplicaSet", "StatefulSet"}
+    assert more == {POD_GROUP, LWS, JOBSET_EXCLUSIVE, LWS_EXCLUSIVE, LWS_SUBGROUP_EXCLUSIVE}
+    assert spread == {SPREAD_OVER, MAX_PER_HOST, MOVABLE}
+    assert asks_only_to_spread(dict.fromkeys(spread, ""), {})
+    for key in (*more - {POD_GROUP, LWS}, *re.findall(r"startsWith\('([^']+)'", rule)):
+        assert not asks_only_to_spread({key: ""}, {}), key
 
 
 def test_only_the_account_of_the_service_writes_a_status() -> None:

@@ -248,6 +248,8 @@ def test_a_group_of_templates_that_would_wait_for_ever_is_refused(
         (made("StatefulSet", "w", 4, **{REQUIRED: "rack"}), True),
         (made("ReplicaSet", "w", 4, **{"placement.nri/spread-over": "rack"}), False),
         (made("Deployment", "w", 4, gate="g", **{"placement.nri/spread-over": "rack"}), True),
+        (made("Deployment", "w", 4, **{"placement.nri/max-per-host": "1"}), False),
+        (made("Deployment", "w", 4, **{"placement.nri/algorithm": "BestFit"}), True),
         (made("Deployment", "w", 1), False),
         (made("Job", "w", 4), False),
     ],
