@@ -325,8 +325,11 @@ def _by_room(
     if request.exclusive:  # counted down where less is better
         return None if first[pool] > 0 else "fewest CPUs are left there (packing: tight)"
     lost = [each.pool for each in candidates if each.lost_on == decided]
-    more = any(first[each] == first[pool] for each in lost)
-    return "most CPU is left to share there" if more else "fewest containers run there"
+    fewest, equal = "fewest containers share CPUs there", first[pool]
+    if all(first[each] != equal for each in lost):
+        return fewest
+    most = "most CPU is left to share there"
+    return most if all(first[each] == equal for each in lost) else f"{fewest}, then {most}"
 
 
 def _first(value: Value) -> float:

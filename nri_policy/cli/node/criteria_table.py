@@ -244,7 +244,7 @@ def why_not(explanation: ExplanationReport, candidate: CandidateReport) -> str:
             return f"{count_cpus(candidate.shortfall)} short"
         strict = any(each.far for each in explanation.candidates)
         near = "too few CPUs, or too little memory, near its strict hints"
-        return near if strict else "no memory left, or too wide"
+        return near if strict else "no memory left, or wider than alignment allows"
     winner = next((each for each in explanation.candidates if each.pool == explanation.pool), None)
     lost_on = candidate.lost_on
     if lost_on is None or winner is None:

@@ -158,9 +158,9 @@ def _draw(report: ReplayReport) -> Iterator[RenderableType]:
         )
     if report.skipped:
         yield Text(
-            f"{report.skipped} of them left out: they are not connected to those before, because"
-            " the daemon was off or records were lost. The replay continues at the next record"
-            " that lists all containers"
+            f"{report.skipped} of them left out, as no record before them lists all containers:"
+            " the journal begins there, the daemon was off, or records were lost. The replay"
+            " continues at the next record that does"
         )
     yield ""
     yield _scores(report.recorded, report.replayed)

@@ -125,8 +125,12 @@ def test_the_only_pool_that_fits_was_not_decided_by_anything() -> None:
     [
         ("spread", [1000, 1000, 1000], "most CPUs are left there"),
         ("tight", [2000, 1000], "fewest CPUs are left there (packing: tight)"),
-        ("spread", [500, 500, 500, 700], "fewest containers run there"),
-        ("spread", [500, 500, 500], "most CPU is left to share there"),
+        ("spread", [500, 500, 500, 700], "fewest containers share CPUs there"),
+        (
+            "spread",
+            [500, 500, 500],
+            "fewest containers share CPUs there, then most CPU is left to share there",
+        ),
     ],
 )
 def test_it_says_in_which_way_the_room_left_decided(
