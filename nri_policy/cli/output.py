@@ -8,10 +8,12 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import sys
 from collections.abc import Iterator
 from datetime import UTC, datetime
 from io import TextIOWrapper
+from pathlib import Path
 
 import click
 import yaml
@@ -42,6 +44,12 @@ class Canvas(Console):
             if not self.encoding.startswith("utf"):
                 text = text.translate(_ASCII)
             yield Segment(text, segment.style)
+
+
+def program_name() -> str:
+    """Return how the program was called, or its name where that is enough."""
+    name = Path(sys.argv[0]).name
+    return name if shutil.which(name) == sys.argv[0] else sys.argv[0]
 
 
 def print_document(document: object, form: str) -> None:

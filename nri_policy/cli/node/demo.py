@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import shutil
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -21,7 +20,7 @@ from rich.text import Text
 from nri_policy.cli.failure import Exit
 from nri_policy.cli.node.simulate import Show, draw, play, stay_option
 from nri_policy.cli.options import Source
-from nri_policy.cli.output import Canvas, print_drawing
+from nri_policy.cli.output import Canvas, print_drawing, program_name
 from nri_policy.cli.terminal.keyboard import pressed_within, single_keys
 from nri_policy.foundation.shipped import shipped
 from nri_policy.picture.svg import Strip
@@ -51,7 +50,7 @@ def command(context: click.Context, stay: Path | None) -> None:
         show = _Demo(title="demo", form="table", steps=steps, question=_QUESTION, live=live)
         play(partial(SimulatedNode, source.machine(), None), show, stay)
     if stay is None:
-        name = _program()
+        name = program_name()
         ask = f"{name} {_QUESTION} --control-socket /tmp/node/control.sock"
         click.echo(f"\nask such a node: {name} demo --stay /tmp/node", err=True)
         click.echo(f"then, in another terminal: {ask}", err=True)
@@ -114,9 +113,3 @@ class StepFrame(Struct, frozen=True):
             yield Segment.line()
         yield from ([Segment.line()] * (room - len(shown)))
         yield Text(self.last, "dim", no_wrap=True, overflow="ellipsis")
-
-
-def _program() -> str:
-    """Return how the program was called, or its name where that is enough."""
-    name = Path(sys.argv[0]).name
-    return name if shutil.which(name) == sys.argv[0] else sys.argv[0]

@@ -22,7 +22,7 @@ from nri_policy.cli.node.holdings import short
 from nri_policy.cli.node.occupants import occupants
 from nri_policy.cli.node.step_title import title
 from nri_policy.cli.options import Source, machine_options, picture_form_option, settings_option
-from nri_policy.cli.output import print_document, print_drawing, print_page
+from nri_policy.cli.output import print_document, print_drawing, print_page, program_name
 from nri_policy.cli.terminal.progress import progress
 from nri_policy.control.client import UnreachableError, connected
 from nri_policy.daemon.daemon import Daemon
@@ -219,7 +219,7 @@ async def _stay(daemon: Daemon, folder: Path, question: str) -> None:
         asyncio.get_running_loop().add_signal_handler(each, ended.set)
     try:
         async with daemon.listening(socket):
-            ask = f"nri-policy {question} --control-socket {socket}"
+            ask = f"{program_name()} {question} --control-socket {socket}"
             click.echo(f"\nask it, from another terminal: {ask}\nCtrl-C ends it", err=True)
             await ended.wait()
     except OSError as error:
