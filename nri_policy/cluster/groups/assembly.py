@@ -210,7 +210,7 @@ def _likeness(member: Member, levels: Collection[str]) -> bytes:
     """Return the key by which pods belong to one pod set."""
     if not member.likeness:
         request = request_of(member.pod, "metadata")
-        member.likeness = _encode(member.pod.spec, request, levels)
+        member.likeness = _encode(member.pod.written, request, levels)
     return member.likeness
 
 

@@ -19,10 +19,20 @@ from sys import intern
 
 import msgspec
 from msgspec import Struct, field
+from msgspec.structs import replace
 
 from nri_policy.cluster.objects.document import Amounts, Wire, convert, join, parse_amounts
 from nri_policy.cluster.objects.matching import NodeAffinity, Toleration, check_affinity
 from nri_policy.cluster.objects.metadata import Namespaced, ObjectMeta, OwnerReference
+from nri_policy.cluster.objects.resize import (
+    IN_PROGRESS,
+    INFEASIBLE,
+    PENDING,
+    POD,
+    count_held,
+    larger,
+    read_held,
+)
 from nri_policy.cluster.objects.scheduler_constraints import (
     NONE,
     ConstrainedSpec,
@@ -69,9 +79,7 @@ class PodSpec(Struct, frozen=True, gc=False):
     def effective(self) -> Amounts:
         """Return the effective requests; the place among `pods` is not in them."""
         running, peak = effective_containers(self.containers, self.init_containers)
-        total = dict(running)
-        for name, amount in peak.items():
-            total[name] = max(total.get(name, 0), amount)
+        total = larger(running, peak)
         # An amount that only the pod's limits name is requested where no container requests it.
         total |= {each: amount for each, amount in self.limits.items() if not total.get(each)}
         total |= self.requests
@@ -79,7 +87,10 @@ class PodSpec(Struct, frozen=True, gc=False):
 
 
 class Pod(Namespaced, frozen=True, gc=False):
-    """A pod; *node* is empty until it is bound."""
+    """A pod; *node* is empty until it is bound.
+
+    While it is resized in place, *spec* has the amounts that count.
+    """
 
     spec: PodSpec
     node: str = ""
@@ -98,6 +109,12 @@ class Pod(Namespaced, frozen=True, gc=False):
     claims: tuple[PodClaim, ...] = ()
     pod_group: str = ""  # the PodGroup of Kubernetes that it names
     unschedulable: str = ""  # why kube-scheduler finds no node, nor one where it preempts others
+    resized: PodSpec | None = None  # the spec as written, if other amounts count
+
+    @property
+    def written(self) -> PodSpec:
+        """The spec as written: what pods like it request."""
+        return self.resized or self.spec
 
     @property
     def finished(self) -> bool:
@@ -166,6 +183,7 @@ class _Status(Struct, rename="camel", gc=False):
     phase: str | None = None
     conditions: list[_Condition] | None = None
     nominated_node_name: str | None = None
+    observed_generation: int | None = None
 
 
 class _Pod(Struct, gc=False):
@@ -184,7 +202,7 @@ def effective_containers(
         beside = _add(sidecars, each.requests)
         if each.sidecar:
             sidecars = beside
-        peak = {key: max(peak.get(key, 0), beside.get(key, 0)) for key in {**peak, **beside}}
+        peak = larger(peak, beside)
     running = sidecars
     for each in app:
         running = _add(running, each.requests)
@@ -198,10 +216,12 @@ def read_pod(value: object, path: str) -> Pod:
     namespace, name = meta.key(path, "a pod")
     constraints, own = _constraints(spec, meta)
     pod_group = spec.scheduling_group.pod_group_name if spec.scheduling_group else None
+    written = _spec(spec, join(path, "spec"))
+    resized = _resized(written, document, value, path)
     return Pod(
         namespace=intern(namespace),
         name=name,
-        spec=_spec(spec, join(path, "spec")),
+        spec=resized or written,
         node=intern(spec.node_name or ""),
         phase=intern((document.status.phase if document.status else None) or "Pending"),
         labels=_texts(meta.labels),
@@ -219,6 +239,7 @@ def read_pod(value: object, path: str) -> Pod:
         claims=_claims(spec),
         pod_group=pod_group or "",
         unschedulable=_unschedulable(document.status),
+        resized=written if resized else None,
     )
 
 
@@ -232,10 +253,37 @@ def _unschedulable(status: _Status | None) -> str:
     return ""
 
 
+def _resized(written: PodSpec, document: _Pod, value: object, path: str) -> PodSpec | None:
+    """Return the spec with the amounts that count while the pod is resized; None if it is not."""
+    status, meta = document.status, document.metadata
+    if status is None:
+        return None
+    pending = [each for each in status.conditions or () if each.type in (PENDING, IN_PROGRESS)]
+    # The kubelet may not have seen yet that the spec changed.
+    unseen = status.observed_generation and meta and status.observed_generation != meta.generation
+    if not pending and not unseen:
+        return None
+    infeasible = any(each.type == PENDING and each.reason == INFEASIBLE for each in pending)
+    held = read_held(value, path)
+
+    def count(one: Container) -> Container:
+        amounts = count_held(one.requests, one.limits, held.get(one.name), infeasible=infeasible)
+        return replace(one, **amounts)
+
+    own = held.get(POD) if written.requests else None
+    resized = replace(
+        written,
+        containers=tuple(map(count, written.containers)),
+        init_containers=tuple(map(count, written.init_containers)),
+        **count_held(written.requests, written.limits, own, infeasible=infeasible),
+    )
+    return None if resized == written else resized
+
+
 def template_of(pod: Pod) -> Template:
     """Return the template of pods that are like *pod*."""
     return Template(
-        spec=pod.spec,
+        spec=pod.written,
         labels=pod.labels,
         annotations=pod.annotations,
         constraints=pod.constraints,
