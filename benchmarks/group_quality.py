@@ -1,7 +1,7 @@
 """How good placements of groups are, held against trying everything on small clusters.
 
 Prints the table of docs/cluster-figures.md: what is refused that fits, how many racks and hosts are
-touched, what replacement breaks, which plans are missed.
+touched, what replacement breaks, which plans are missed, which racks jobs share.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from nri_policy.cluster.snapshot import read_snapshot
 from tests.property.test_moves import fewest_moves, small_cluster
 from tests.property.test_pod_sets import hosts_in_racks, some_pods, written
 from tests.support.exact_placement import Path, Pods, fit_together
-from tests.unit.cluster.written import HOSTNAME, Object, group, node, pod_set, settings
+from tests.unit.cluster.written import HOSTNAME, Object, group, node, placed, pod_set, settings
 
 RACK = "example.com/rack"
 USING = settings("rack", HOSTNAME)
@@ -207,6 +207,73 @@ def hosts_touched(cases: int) -> str:
     return f"{touched} / {fewest} = {touched / fewest:.3f}"
 
 
+def racks_in_a_zone(cases: int) -> str:
+    """A group in one required zone; equal pods, so the racks with the most room are the fewest."""
+    rng, touched, fewest = random.Random(7), 0, 0
+    using = settings("zone", "rack", HOSTNAME)
+    for _ in range(cases):
+        room = {
+            f"z{zone}r{rack}": [rng.randint(0, 8) for _ in range(3)]
+            for zone in range(2)
+            for rack in range(4)
+        }
+        nodes = [
+            node(f"{rack}h{host}", ZONE=rack[:2], RACK=rack, gpu=gpu, cpu=64)
+            for rack, gpus in room.items()
+            for host, gpu in enumerate(gpus)
+        ]
+        size = rng.randint(8, 48)
+        asked = group(pod_set(size, {"required": "example.com/zone"}, gpu=1))
+        status = offline.place({"nodes": nodes}, asked, using)
+        if status["state"] != "Placed":
+            continue
+        (hosts,) = placed(status).values()
+        touched += len({host[:4] for host in hosts})
+        zone = next(iter(hosts))[:2]
+        gpus = sorted(sum(own) for rack, own in room.items() if rack.startswith(zone))
+        while size > 0:
+            size, fewest = size - gpus.pop(), fewest + 1
+    return f"{touched:,} / {fewest:,} = {touched / fewest:.3f}"
+
+
+def exclusive_domains(cases: int) -> str:
+    """Jobs one after the other, each with a rack to itself, as users of JobSet and LWS ask."""
+    rng = random.Random(9)
+    refused = feasible = shared = 0
+    for _ in range(cases):
+        paths, free, cluster = small(rng)
+        there: list[Object] = []
+        racks: set[str] = set()
+        for job in range(3):
+            pods = [replace(some_pods(rng), required=None) for _ in range(rng.choice([1, 2]))]
+            inside = [
+                [at for at, (own, _) in enumerate(paths) if own == rack]
+                for rack in sorted({rack for rack, _ in paths} - racks)
+            ]
+            asked = group(
+                *(exclusive(written(number, each)) for number, each in enumerate(pods)),
+                name=f"job{job}",
+            )
+            status = offline.place({**cluster, "groups": there}, asked, USING)
+            fits = any(
+                fit_together([paths[at] for at in own], [free[at] for at in own], pods)
+                for own in inside
+            )
+            feasible += fits
+            if status["state"] != "Placed":
+                refused += fits
+                continue
+            used = {f"r{host[1]}" for own in placed(status).values() for host in own}
+            shared += len(used) > 1 or not used.isdisjoint(racks)
+            racks |= used
+            there.append(asked | {"status": status})
+    return f"{refused} of {feasible}, and {shared} share a rack"
+
+
+def exclusive(pods: Object) -> Object:
+    return pods | {"request": pods["request"] | {"exclusive": RACK}}
+
+
 # what is counted, the function that counts it, the number of cases
 COUNTED: tuple[tuple[str, Callable[[int], str], int], ...] = (
     ("groups of 2 or 3 pod sets refused though an arrangement exists", refusals, 1500),
@@ -225,6 +292,8 @@ COUNTED: tuple[tuple[str, Callable[[int], str], int], ...] = (
     ("replacements that break one of three layers of slices", broken_layers, 400),
     ("no plan though one to three moves are enough", missed_plans, 60),
     ("hosts touched by a slice in a rack / the fewest possible", hosts_touched, 1993),
+    ("racks touched inside a required zone / the fewest possible", racks_in_a_zone, 800),
+    ("jobs with a rack to themselves refused though one has room", exclusive_domains, 500),
 )
 
 
