@@ -338,6 +338,7 @@ class Settings(Section, frozen=True, kw_only=True):
     def _ineffective(self) -> Iterator[str]:
         """Yield settings without effect because of another setting."""
         exports = self.instrumentation.prometheus_export
+        isolates = self.isolate_interrupts is not IsolateInterrupts.OFF
         for found, remark in (
             (
                 self.shrink_memory and not self.pin_memory,
@@ -350,6 +351,22 @@ class Settings(Section, frozen=True, kw_only=True):
             (
                 self.dra.enabled and not self.pin_cpu,
                 "dra.enabled: no CPUs are published for claims, because pinCPU is false",
+            ),
+            (
+                self.full_cores is not FullCores.OFF and not self.pin_cpu,
+                "fullCores: containers are not kept to their cores, because pinCPU is false",
+            ),
+            (
+                self.exclusive_partitions is not ExclusivePartitions.OFF and not self.pin_cpu,
+                "exclusivePartitions: no partition is made, because pinCPU is false",
+            ),
+            (
+                isolates and not self.pin_cpu,
+                "isolateInterrupts: no interrupt is moved, because pinCPU is false",
+            ),
+            (
+                isolates and not self.controllable_interrupts,
+                "isolateInterrupts: no interrupt is moved, because controllableInterrupts is empty",
             ),
             (
                 self.dra.make_room is not MakeRoom.SHARED and not self.dra.enabled,

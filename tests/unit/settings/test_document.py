@@ -229,6 +229,8 @@ status: {nodes: {}}
             "shrinkMemory: memory nodes are not set, because pinMemory is false",
             "events: pods get none, because pinCPU and pinMemory are false",
             "dra.enabled: no CPUs are published for claims, because pinCPU is false",
+            "exclusivePartitions: no partition is made, because pinCPU is false",
+            "isolateInterrupts: no interrupt is moved, because pinCPU is false",
         ),
         pin_cpu=False,
         pin_memory=False,
@@ -575,6 +577,23 @@ def test_settings_that_work_against_each_other_are_noted() -> None:
         "events: pods get none, because pinCPU and pinMemory are false",
         "dra.makeRoom: it has no effect, because dra.enabled is false",
         "instrumentation.prometheusExport: it has no effect without httpEndpoint",
+    )
+
+
+def test_settings_for_exclusive_cpus_without_pinned_cpus_are_noted() -> None:
+    spec = {
+        "fullCores": "require",
+        "exclusivePartitions": "root",
+        "isolateInterrupts": "exclusive",
+    }
+    assert from_spec(RESERVED | spec, "here").notices == ()
+    assert from_spec(RESERVED | spec | {"pinCPU": False}, "here").notices == (
+        "fullCores: containers are not kept to their cores, because pinCPU is false",
+        "exclusivePartitions: no partition is made, because pinCPU is false",
+        "isolateInterrupts: no interrupt is moved, because pinCPU is false",
+    )
+    assert from_spec(RESERVED | spec | {"controllableInterrupts": []}, "here").notices == (
+        "isolateInterrupts: no interrupt is moved, because controllableInterrupts is empty",
     )
 
 
