@@ -330,10 +330,17 @@ class _Reading(NamedTuple):
             for key in given
             if key in kind.LATER and given[key] is not None
         )
+        strange = [key for key in given if isinstance(key, str) and key not in known]
+        hints = {did_you_mean(key, known) for key in strange[:_SHOWN]}
         read, wrong = dict[str, Any](), set()
         for name, each in known.items():
             value, place = given.get(name), _join(path, name)
-            if value is None and isinstance(each.sections, type) and each.field.required:
+            absent = value is None and each.field.required
+            if absent and did_you_mean(name, [name]) in hints:
+                read[each.field.name] = None
+                wrong.add(each.field.name)
+                continue  # the typo is reported: one error is enough
+            if absent and isinstance(each.sections, type):
                 value = {}  # so that its missing fields are reported
             if value is not None or each.field.required:
                 before = len(self.problems)

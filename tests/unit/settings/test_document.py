@@ -474,6 +474,15 @@ def test_a_reservation_is_required(spec: Any) -> None:
     assert problem.startswith("reservedResources.cpu: it is required: an amount, such as")
 
 
+def test_a_required_field_with_a_typo_is_one_error() -> None:
+    problem = "reservedResources.CPU: unknown field; did you mean 'cpu'?"
+    assert problems_of({"reservedResources": {"CPU": "750m"}}) == [problem]
+    problem = "reservedResource: unknown field; did you mean 'reservedResources'?"
+    assert problems_of({"reservedResource": {"cpu": "750m"}}) == [problem]
+    problems = problems_of({"reservedResources": {"limits": 1}})
+    assert len(problems) == 2, "it is no typo of cpu"
+
+
 @pytest.mark.parametrize(
     "value", ["cpuset:x", "exclude-cpuset:1-", "cpuset:0-99999", "cpus:1", True]
 )
