@@ -58,6 +58,8 @@ def hint_at(field: str) -> str | None:
     """Return a hint about an unknown field; None if there is none."""
     if field in _BALLOONS:
         return f"it is of nri-plugins' balloons policy, and {_NO_BALLOONS}; {_REPLACED}"
+    if field == "topologyManagerPolicy":
+        return "it is of the kubelet; alignment is alike, and docs/migration.md maps its values"
     return None
 
 

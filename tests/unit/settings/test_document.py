@@ -474,6 +474,14 @@ def test_a_reservation_is_required(spec: Any) -> None:
     assert problem.startswith("reservedResources.cpu: it is required: an amount, such as")
 
 
+def test_the_topology_managers_policy_is_pointed_to_alignment() -> None:
+    (problem,) = problems_of({**RESERVED, "topologyManagerPolicy": "single-numa-node"})
+    assert problem == (
+        "topologyManagerPolicy: unknown field: it is of the kubelet; alignment is alike,"
+        " and docs/migration.md maps its values"
+    )
+
+
 def test_a_required_field_with_a_typo_is_one_error() -> None:
     problem = "reservedResources.CPU: unknown field; did you mean 'cpu'?"
     assert problems_of({"reservedResources": {"CPU": "750m"}}) == [problem]
