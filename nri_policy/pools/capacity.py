@@ -120,6 +120,15 @@ def note_lost(settings: Settings, available: CPUSet, capacity: Capacity) -> tupl
     return (f"{text} {capacity.reserved} is reserved",)
 
 
+def note_absent(settings: Settings, machine: Machine) -> tuple[str, ...]:
+    """Return a note if the available CPUs that *settings* list are not all of *machine*."""
+    wanted = settings.available.cpu
+    if wanted is None or wanted.excluded:
+        return ()
+    absent = wanted.cpus - machine.online - machine.offline
+    return (f"availableResources.cpu: this machine has no CPUs {absent}",) if absent else ()
+
+
 def _list(listed: ListedCPUs, whole: CPUSet) -> CPUSet:
     return whole - listed.cpus if listed.excluded else listed.cpus
 

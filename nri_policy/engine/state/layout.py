@@ -19,6 +19,7 @@ from nri_policy.pools.capacity import (
     Earlier,
     capacity_left,
     capacity_of,
+    note_absent,
     note_lost,
 )
 from nri_policy.pools.cpu_priority import Classes, classes_of
@@ -86,7 +87,8 @@ class Layout(Struct, frozen=True, kw_only=True):
     @property
     def notes(self) -> tuple[str, ...]:
         """What is odd about it, for people."""
-        return (*self.machine.notes, *self.tree.notes, *self.capacity.notes)
+        absent = note_absent(self.settings, self.machine)
+        return (*self.machine.notes, *self.tree.notes, *self.capacity.notes, *absent)
 
 
 def layout_of(

@@ -147,6 +147,21 @@ def test_a_list_of_available_cpus_tells_what_is_left_on_any_machine(
     assert on_one.stdout.count("no CPU is left") == result.stdout.count("no CPU is left")
 
 
+@pytest.mark.parametrize(
+    ("available", "absent"),
+    [("cpuset:0-9,12", "8-9,12"), ("cpuset:2-7", None), ("exclude-cpuset:12", None)],
+)
+def test_available_cpus_that_a_machine_lacks_are_noted(
+    check: Check, available: str, absent: str | None
+) -> None:
+    spec = f"spec: {{availableResources: {{cpu: '{available}'}}, reservedResources: {{cpu: 1}}}}"
+    result = check(spec, "--synthetic", "core:8")
+    assert result.exit_code == 0
+    note = f"note: availableResources.cpu: this machine has no CPUs {absent}\n"
+    assert (note in result.stdout) == (absent is not None)
+    assert ("this machine has no CPUs" in result.stdout) == (absent is not None)
+
+
 def test_it_says_whether_a_daemon_would_start_on_a_machine(check: Check) -> None:
     result = check(GOOD, "--synthetic", "package:2 core:2 pu:2")
     assert result.exit_code == 0
