@@ -25,9 +25,18 @@ from nri_policy.classes.scheduler import io_priority_of, kernel_refusal, schedul
 from nri_policy.foundation.glob import Glob
 from nri_policy.foundation.wording import did_you_mean
 from nri_policy.manifests.quality_of_service import QoS
-from nri_policy.settings import REALTIME, CPUClass, Preserve, SchedulingClass, Settings, Unsupported
+from nri_policy.settings import (
+    REALTIME,
+    CPUClass,
+    ExclusivePartitions,
+    ExclusiveQuota,
+    Preserve,
+    SchedulingClass,
+    Settings,
+    Unsupported,
+)
 from nri_policy.workload.annotation_values import ROOT_GROUP
-from nri_policy.workload.annotations import CRIO, AnnotationError, Scope
+from nri_policy.workload.annotations import CRIO, CRIO_BALANCING, CRIO_QUOTA, AnnotationError, Scope
 from nri_policy.workload.crio_annotations import CRIOChoice, read_crio
 from nri_policy.workload.pod import Container, Pod
 from nri_policy.workload.request import Request, Sort
@@ -136,16 +145,37 @@ def select_crio(
 
 
 def explain_unserved(settings: Settings, equipment: Equipment, pod: Pod) -> tuple[str, ...]:
-    """Return a remark if a pod has annotations of CRI-O that have no effect by this policy."""
+    """Return remarks if a pod has annotations of CRI-O that have no effect by this policy."""
+    replaced = (*_explain_replaced(settings, equipment, pod),)
     if not (keys := [key for key in CRIO if key in pod.annotations]):
-        return ()
+        return replaced
     if why := _why_unserved(settings, equipment, pod.namespace):
-        return (f"annotations {', '.join(keys)}: {why}",)
+        return (f"annotations {', '.join(keys)}: {why}", *replaced)
     try:
         read_crio(pod.annotations)
     except AnnotationError as error:  # of a pod that ran before these settings
-        return (str(error),)
-    return ()
+        return (str(error), *replaced)
+    return replaced
+
+
+def _explain_replaced(settings: Settings, equipment: Equipment, pod: Pod) -> Iterator[str]:
+    """Yield what takes the place of annotations of CRI-O that this policy never reads."""
+    if equipment.crio:
+        return  # it serves them itself
+    isolated = settings.pin_cpu and settings.exclusive_partitions is ExclusivePartitions.ISOLATED
+    if pod.annotations.get(CRIO_BALANCING, "enable") != "enable" and not isolated:
+        yield (
+            f"annotation {CRIO_BALANCING} has no effect here: use the annotation"
+            " exclusive-partition or the setting exclusivePartitions"
+        )
+    if pod.annotations.get(CRIO_QUOTA, "enable") != "enable":
+        if not settings.pin_cpu:
+            why = "because pinCPU is false"
+        elif settings.exclusive_quota is ExclusiveQuota.KEEP:
+            why = "because exclusiveQuota is keep"
+        else:
+            why = "and needs none: containers that have only exclusive CPUs have no quota"
+        yield f"annotation {CRIO_QUOTA} has no effect here, {why}"
 
 
 def _why_unserved(settings: Settings, equipment: Equipment, namespace: str) -> str:

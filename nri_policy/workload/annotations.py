@@ -28,6 +28,9 @@ CRIO_INTERRUPTS = "irq-load-balancing.crio.io"
 CRIO_CSTATES = "cpu-c-states.crio.io"
 CRIO_GOVERNOR = "cpu-freq-governor.crio.io"
 CRIO = (CRIO_INTERRUPTS, CRIO_CSTATES, CRIO_GOVERNOR)
+# CRI-O's that have no effect here: other annotations or settings take their place
+CRIO_BALANCING = "cpu-load-balancing.crio.io"
+CRIO_QUOTA = "cpu-quota.crio.io"
 MAX_SIZE = 32 << 10  # bytes of YAML in one annotation; Kubernetes allows 256 KiB for all of a pod
 
 _CRIO_DOMAIN = ".crio.io"

@@ -13,6 +13,7 @@ from nri_policy.classes import (
     Origin,
     RDTGroup,
     Scheduler,
+    explain_unserved,
     select_classes,
 )
 from nri_policy.classes.container_classes import Classes
@@ -343,3 +344,30 @@ def test_an_rdt_class_that_is_off_or_impossible_is_not_passed_on() -> None:
     with pytest.raises(AnnotationError, match=r"an RDT class of this node \(there are none\)"):
         rdt_of(Equipment(rdt_groups=()), gold)
     assert rdt_of(Equipment(), gold) is not None, "where nothing is known of the host"
+
+
+BALANCING = "cpu-load-balancing.crio.io"
+QUOTA = "cpu-quota.crio.io"
+
+
+@pytest.mark.parametrize(
+    ("spec", "key", "value", "said"),
+    [
+        ({}, BALANCING, "disable", "use the annotation exclusive-partition or the setting"),
+        ({"exclusivePartitions": "root"}, BALANCING, "disable", "use the annotation"),
+        ({"exclusivePartitions": "isolated"}, BALANCING, "disable", ""),
+        ({}, BALANCING, "enable", ""),
+        ({}, QUOTA, "disable", "needs none: containers that have only exclusive CPUs"),
+        ({"exclusiveQuota": "keep"}, QUOTA, "disable", "because exclusiveQuota is keep"),
+        ({"pinCPU": False}, QUOTA, "disable", "because pinCPU is false"),
+        ({}, QUOTA, "enable", ""),
+    ],
+)
+def test_annotations_of_crio_that_are_never_read_say_what_replaces_them(
+    spec: dict[str, Any], key: str, value: str, said: str
+) -> None:
+    pod = nodes.container(2000, annotations={key: value}).pod
+    found = explain_unserved(nodes.settings(**spec), Equipment(), pod)
+    assert len(found) == bool(said)
+    assert all(f"annotation {key} has no effect here" in each and said in each for each in found)
+    assert explain_unserved(nodes.settings(**spec), Equipment(crio=True), pod) == ()
