@@ -44,6 +44,7 @@ class Document(Struct, frozen=True, kw_only=True):
     name: str = ""  # its `metadata.name`, if the file has several documents
     above: int = 0  # lines of the file above it
     other: str = ""  # its kind, if it is an object unrelated to settings
+    replaces: bool = False  # one before it, of the same kind, namespace and name, in a cluster
 
 
 def documents_of(text: bytes, origin: str) -> list[Document]:
@@ -56,17 +57,29 @@ def documents_of(text: bytes, origin: str) -> list[Document]:
         parts = []  # reading the settings reports the place
     if len(parts) < 2 or len(text) > MAX_SIZE:  # a text of this size may be incomplete
         return [Document(text=text, origin=origin, other=_other_kind(_read(text)))]
-    return [_name_document(part, origin, above) for part, above in parts]
+    seen = set[str]()
+    return [_name_document(part, origin, above, seen) for part, above in parts]
 
 
-def _name_document(text: str, origin: str, above: int) -> Document:
+def _name_document(text: str, origin: str, above: int, seen: set[str]) -> Document:
+    """Return a document with its name; what a cluster knows it by is added to *seen*."""
     found = _read(text)
     document = found if isinstance(found, dict) else {}
     metadata = document.get("metadata")
     given = metadata.get("name") if isinstance(metadata, dict) else None
     name = given if isinstance(given, str) and given else f"line {above + 1}"
-    origin = f"{origin}, {printable(name)}"
-    return Document(text=text, origin=origin, name=name, above=above, other=_other_kind(found))
+    namespace = metadata.get("namespace") if isinstance(metadata, dict) else None
+    key = repr((document.get("kind"), namespace, name))
+    replaces = key in seen
+    seen.add(key)
+    return Document(
+        text=text,
+        origin=f"{origin}, {printable(name)}",
+        name=name,
+        above=above,
+        other=_other_kind(found),
+        replaces=replaces,
+    )
 
 
 def _other_kind(found: Any) -> str:

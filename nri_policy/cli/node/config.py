@@ -52,6 +52,7 @@ from nri_policy.tuning.cpu_classes import find_faults
 from nri_policy.tuning.rdt import resolve
 
 _NONE = {"instrumentation.httpEndpoint": "off"}  # meaning of an empty value, other than `all`
+_TWICE = "in a cluster it replaces the document above it that has the same kind and name"
 _NOTHING_LEFT = (
     "no CPU is left for pods: reservedResources.cpu takes all CPUs of availableResources.cpu"
 )
@@ -140,7 +141,9 @@ def _check_document(document: Document, source: Source) -> tuple[str, CheckRepor
         given = find_settings(document.text, document.origin, document.above)
     except SettingsError as error:
         return error.origin, replace(_refuse(error), name=document.name)
-    return given.origin, replace(_check(given, source), name=document.name)
+    report = _check(given, source)
+    twice = (_TWICE,) if document.replaces else ()
+    return given.origin, replace(report, name=document.name, notices=(*report.notices, *twice))
 
 
 def _check(given: SettingsText, source: Source) -> CheckReport:

@@ -338,6 +338,19 @@ def test_every_document_of_a_file_is_checked_and_named(check: Check) -> None:
     ]
 
 
+def test_a_second_document_of_one_kind_and_name_is_noted(check: Check) -> None:
+    note = "note: in a cluster it replaces the document above it that has the same kind and name\n"
+    twice = check(f"{GOOD}---\n{HEAD}{GOOD}")
+    assert twice.exit_code == 0
+    assert twice.stdout.count(note) == 1
+    assert twice.stdout.index(note) > twice.stdout.rindex("these settings are valid")
+    for field, other in (
+        ("name: default", "name: group.a"),
+        ("name: default", "name: default, namespace: n"),
+    ):
+        assert note not in check(f"{GOOD}---\n{HEAD.replace(field, other)}{GOOD}").stdout
+
+
 CPU_CLASSES = """spec:
   reservedResources: {cpu: 1}
   sharedPoolCPUClass: calm
