@@ -406,6 +406,16 @@ class Settings(Section, frozen=True, kw_only=True):
             each.enable and each.qos_is_default for each in (self.control.blockio, self.control.rdt)
         )
 
+    def list_tuned(self) -> Iterator[str]:
+        """Yield the settings that only the tuner can put into force."""
+        for found, name in (
+            (self.cpu_classes, "cpuClasses"),
+            (self.isolate_interrupts is not IsolateInterrupts.OFF, "isolateInterrupts"),
+            (self.control.rdt.enable and self.control.rdt.partitions, "control.rdt.partitions"),
+        ):
+            if found:
+                yield name
+
     def list_unreferenced(self) -> Iterator[str]:
         """Yield the classes that containers are in only by annotation."""
         blockio, rdt = self.control.blockio, self.control.rdt

@@ -152,10 +152,12 @@ def _check(given: SettingsText, source: Source) -> CheckReport:
         settings = given.load()
     except SettingsError as error:
         return _refuse(error)
+    tuned = ", ".join(settings.list_tuned())
+    tuner = (f"{tuned}: no effect without the tuner: start it (docs/tuning.md)",) if tuned else ()
     report = CheckReport(
         valid=False,
         errors=(),
-        notices=(*settings.notices, *settings.list_unreferenced()),
+        notices=(*settings.notices, *settings.list_unreferenced(), *tuner),
         settings=effective(settings),
     )
     if source == Source():

@@ -385,6 +385,14 @@ def test_cpu_and_rdt_classes_that_only_annotations_name_are_listed(check: Check)
     assert "RDT classes that only annotations can ask for: gold\n" in shown
 
 
+def test_settings_that_need_the_tuner_are_named(check: Check) -> None:
+    note = ": no effect without the tuner: start it (docs/tuning.md)\n"
+    assert note not in check(GOOD).stdout
+    isolates = f"{CPU_CLASSES}  isolateInterrupts: exclusive\n"
+    assert f"note: cpuClasses, isolateInterrupts{note}" in check(isolates).stdout
+    assert f"note: control.rdt.partitions{note}" in check(RDT).stdout
+
+
 def test_a_cpu_class_that_the_machine_cannot_have_is_an_error(check: Check, tmp_path: Path) -> None:
     write(HYBRID, tmp_path)
     two_kinds(tmp_path)
