@@ -153,7 +153,8 @@ def test_pods_start_and_a_restart_of_the_daemons_pod_keeps_everything(
     shown = Path(f"/proc/{own.pid()}/root{DESTINATION}/{FILE}")
     assert shown.exists() == (not missing), "what is not on the host cannot be mounted"
 
-    notes = pod.ask("status")["notices"]
+    said = pod.ask("status")["notices"]
+    notes = [each for each in said if not each.startswith("starved: ")]  # a busy machine's
     assert ["containers do not see their resources" in each for each in notes[:1]] == (
         [True] if missing else []
     )

@@ -559,7 +559,7 @@ async def test_where_nothing_can_be_written_that_is_known_from_the_start_and_tri
 
     async with served(tmp_path, ONE_POOL, cgroups=ReadOnly, before=[pod("shared")]) as it:
         (doubt,) = it.daemon.status.doubts()
-        assert doubt.endswith("changes wait for the runtime: Device busy")
+        assert "changes wait for the runtime: Device busy; doctor" in doubt
         cgroups, shared = it.daemon._cgroups, it.runtime.container("shared/main")
         assert isinstance(cgroups, ReadOnly)
         await it.start(pod("own", "2"))
