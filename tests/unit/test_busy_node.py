@@ -6,6 +6,7 @@ import asyncio
 import gc
 import threading
 from collections import deque
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -17,7 +18,7 @@ from nri_policy.simulation.embedded import EmbeddedRuntime
 from nri_policy.store.database import RecordLink
 from tests.support import nodes, stores
 from tests.support.daemon import Served, make_runtime, pod, served
-from tests.support.patience import HANGS
+from tests.support.patience import HANGS, until
 
 LARGE = "package:2 numa:4(memory=32GiB) core:16 pu:2"  # 256 CPUs
 CROWD = 500
@@ -38,6 +39,11 @@ def crowd() -> list[dict[str, object]]:
     ]
 
 
+def were_told(runtime: EmbeddedRuntime, times: int) -> bool:
+    """Whether each container was updated so often."""
+    return all(len(each.updated_by) >= times for each in runtime.containers)
+
+
 async def synchronized_twice(folder: Path, disk: threading.Event) -> EmbeddedRuntime:
     """Return a runtime whose crowd two daemons found, one after the other."""
     machine = nodes.machine(LARGE)
@@ -53,8 +59,7 @@ async def synchronized_twice(folder: Path, disk: threading.Event) -> EmbeddedRun
                 assert stores.on_disk(daemon._store.path) == stores.grants(daemon.node._engine)
                 disk.set()
                 # whose cgroups nobody sees is told again: an earlier life may have told it in vain
-                while any(len(each.updated_by) <= life for each in runtime.containers):  # noqa: ASYNC110
-                    await asyncio.sleep(0.01)
+                await until(partial(were_told, runtime, life + 1))
             await daemon.close()
     return runtime
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import threading
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 from unittest.mock import AsyncMock
@@ -30,14 +30,10 @@ from nri_policy.simulation.cpusets import EFFECTIVE
 from nri_policy.simulation.embedded import EmbeddedRuntime
 from tests.support import nodes
 from tests.support.daemon import Served, pod, served
+from tests.support.patience import until
 
 ONE_POOL = "package:1 numa:1 core:8 pu:1"
 KEY = "exclusive-partition.resource-policy.nri.io/pod"
-
-
-async def until(condition: Callable[[], bool]) -> None:
-    while not condition():  # noqa: ASYNC110 - what it waits for announces itself by no event
-        await asyncio.sleep(0.001)
 
 
 def is_at_rest(it: Served) -> bool:

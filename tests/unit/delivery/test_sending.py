@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -34,13 +34,8 @@ from nri_policy.plugin.runtime_link import RuntimeLink
 from nri_policy.proto import nri_pb2 as pb
 from tests.support import nodes
 from tests.support.deliveries import change
+from tests.support.patience import until
 from tests.unit.nri.peer import FakeTime, Peer, RecordingPlugin, listening
-
-
-async def until(condition: Callable[[], bool]) -> None:
-    """Let everybody run until *condition* holds; the test's own time limit ends it otherwise."""
-    while not condition():  # noqa: ASYNC110 - what it waits for announces itself by no event
-        await asyncio.sleep(0)
 
 
 async def idle() -> None:

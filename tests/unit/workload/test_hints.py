@@ -61,8 +61,8 @@ def mount(source: str, destination: str = "/work", *, writable: bool = True) -> 
     return ContainerMount(source=source, destination=destination, writable=writable)
 
 
-def hint(  # noqa: PLR0917 - a hint
-    source: str, kind: HintKind, cpus: str, nodes: str, device: str = "", path: str = ""
+def hint(
+    source: str, kind: HintKind, cpus: str, nodes: str, device: str = "", *, path: str = ""
 ) -> Hint:
     near, at = CPUSet.parse(cpus), CPUSet.parse(nodes)
     return Hint(source=source, kind=kind, cpus=near, nodes=at, device=device, path=path)
