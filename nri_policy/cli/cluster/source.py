@@ -112,15 +112,23 @@ class ClusterSource(Struct, frozen=True):
             return snapshot, settings
 
     def _note_unknown_labels(self, settings: ClusterSettings, snapshot: ClusterSnapshot) -> None:
-        """Note on stderr levels of topologies that are labels of no node, with a label like each.
+        """Note on stderr the levels that are labels of no node, with the most similar label.
 
-        Of --levels also those that are like none.
+        A level of the settings that resembles no label is not noted; one of --levels is.
         """
+        levels = dict.fromkeys(level for each in settings.topologies for level in each.levels)
+        unknown = [
+            level
+            for level in levels
+            if level != HOSTNAME and not any(level in node.labels for node in snapshot.nodes)
+        ]
+        if not unknown:  # as mostly: the labels of all nodes are many
+            return
         labels = {HOSTNAME, *(each for node in snapshot.nodes for each in node.labels)}
-        for label in dict.fromkeys(level for each in settings.topologies for level in each.levels):
+        for label in unknown:
             hint = nearest_label(label, labels)
             asked = snapshot.nodes and label in (self.levels or ())
-            if label not in labels and (hint or asked):
+            if hint or asked:
                 hint = one_line(hint or f"; there are: {some(labels)}")
                 click.echo(f"note: no node has the label {quoted(label)}{hint}", err=True)
 

@@ -183,7 +183,7 @@ class GroupPlacer:
             self._groups.say(key, status.message)
             yield from report_refusal(record, status, self._clock.now(), standing)
             if record.is_busy(self._clock.now()):
-                self.queue.note_edit(key)  # its status says it once it can be written
+                self.queue.note_edit(key)  # try again after that write, and then report the refusal
 
     def _take_places(self, key: Key, seen: SeenGroup, status: GroupStatus) -> Iterator[Write]:
         """Yield the status of a group of the queue that got what it waited for."""

@@ -41,7 +41,7 @@ class _Pod(Struct, gc=False):
 def read_held(value: object, path: str) -> dict[str, Amounts]:
     """Return what the status of a Pod object says that its containers, and the pod itself, have.
 
-    Those of which it says nothing are left out. Raises DocumentError.
+    Containers that the status does not describe are left out. Raises DocumentError.
     """
     status = convert(value, _Pod, path).status
     place = join(path, "status")

@@ -92,7 +92,7 @@ def read_job_set(value: object, path: str) -> list[PlacementGroup]:
         annotations = own.annotations or {}
         check_owner(annotations, join(place, "template.metadata.annotations"))
         own_level = annotations.get(JOBSET_EXCLUSIVE, level)
-        job, many = each.template.spec, 1 if each.replicas is None else each.replicas
+        job, many = each.template.spec, _or_one(each.replicas)
         count = count_parallel(job) * (1 if own_level else many)
         template = join(place, "template.spec.template")
         pod_set = make_pod_set(each.name, count, job.template, template)
@@ -112,8 +112,9 @@ def read_leader_workers(value: object, path: str) -> list[PlacementGroup]:
     """Return the groups of a LeaderWorkerSet; raises DocumentError."""
     given = convert(value, _LeaderWorkerSet, path)
     place = join(path, "spec.leaderWorkerTemplate")
-    of, size = given.spec.leader_worker_template, _size(given)
-    many = 1 if given.spec.replicas is None else given.spec.replicas
+    of = given.spec.leader_worker_template
+    size = _or_one(of.size)
+    many = _or_one(given.spec.replicas)
     annotations = given.metadata.annotations or {}
     level, sub_level = annotations.get(LWS_EXCLUSIVE), annotations.get(LWS_SUBGROUP_EXCLUSIVE)
     policy = of.sub_group_policy
@@ -144,19 +145,17 @@ def read_led_workers(value: object, path: str) -> tuple[Key, PodSet | None]:
     key = given.metadata.key(path, "a LeaderWorkerSet")
     level = (given.metadata.annotations or {}).get(LWS_EXCLUSIVE)
     of = given.spec.leader_worker_template
-    if not level or _size(given) < 2:
+    size = _or_one(of.size)
+    if not level or size < 2:
         return key, None
     place = join(path, "spec.leaderWorkerTemplate.workerTemplate")
-    (workers,) = _exclusive(
-        [make_pod_set(WORKERS, _size(given) - 1, of.worker_template, place)], level
-    )
+    (workers,) = _exclusive([make_pod_set(WORKERS, size - 1, of.worker_template, place)], level)
     return key, workers
 
 
-def _size(given: _LeaderWorkerSet) -> int:
-    """Return how many pods a group has, 1 by default."""
-    size = given.spec.leader_worker_template.size
-    return 1 if size is None else size
+def _or_one(number: int | None) -> int:
+    """Return a number of an object that the API server sets to 1 if it is missing or null."""
+    return 1 if number is None else number
 
 
 def _sub_groups(pods: int, policy: _SubGroupPolicy, path: str) -> Iterator[tuple[str, range]]:

@@ -83,7 +83,7 @@ class GroupsOfPods:
     def add_template(self, namespace: str, pod_set: PodSet, path: str) -> Key | None:
         """Put the pods that an object at *path* makes of a template into the group that they name.
 
-        Return which group that is; None if they name none, which changes nothing.
+        Return the key of that group; None, and nothing changes, if the template names no group.
         """
         named = find_named_group(pod_set.template, path)
         if named is None:

@@ -143,9 +143,7 @@ def read_groups(
         add_priority_classes(documents, classes)
     groups: dict[Key, PlacementGroup] = {}
     made_of: dict[Key, list[tuple[Object, str]]] = {}  # pods, or what makes them
-    found = [each for each in each_object(documents) if not is_left_out(each[0])]
-    makers = {_identity(value) for value, _ in each_object(documents)}
-    found = [each for each in found if not _is_made_by(each[0], makers)]
+    found, _ = _sort_out(documents)
     of_pods = GroupsOfPods(groups, found)
     runtimes: Runtimes = {}
     for value, place in found:
@@ -251,16 +249,25 @@ def describe_left_out_kinds(documents: Iterable[object]) -> str:
 
     Raises DocumentError.
     """
-    values = [value for value, _ in each_object(documents)]
-    makers = {_identity(value) for value in values}
-    left_out = (each for each in values if is_left_out(each))
-    kinds = Counter(
-        f"{each['kind']} of {each['apiVersion']}" if _is_of_another_api(each) else each["kind"]
-        for each in left_out
-    )
-    made = (each for each in values if not is_left_out(each) and _is_made_by(each, makers))
-    kinds.update(f"{each['kind']} that others here make" for each in made)
+    _, kinds = _sort_out(documents)
     return ", ".join(f"{number} {kind}" for kind, number in kinds.items())
+
+
+def _sort_out(documents: Iterable[object]) -> tuple[list[tuple[Object, str]], Counter[str]]:
+    """Return the objects to read with their paths, and how many are left out, by kind."""
+    every = [*each_object(documents)]
+    makers = {_identity(value) for value, _ in every}
+    found: list[tuple[Object, str]] = []
+    left_out, made = Counter[str](), Counter[str]()
+    for value, path in every:
+        if is_left_out(value):
+            of = f" of {value['apiVersion']}" if _is_of_another_api(value) else ""
+            left_out[f"{value['kind']}{of}"] += 1
+        elif _is_made_by(value, makers):
+            made[f"{value['kind']} that others here make"] += 1
+        else:
+            found.append((value, path))
+    return found, left_out + made
 
 
 def _is_of_another_api(value: Object) -> bool:

@@ -144,7 +144,7 @@ def find_kept_leaf(tree: Tree, levels: Sequence[str], values: Sequence[str]) -> 
 
 
 def stale_domain(value: str) -> Unplaceable:
-    """Return the refusal of a group one of whose places is gone, in Kueue's words."""
+    """Return Kueue's refusal of a group that has a place in a domain that is gone."""
     return Unplaceable(
         "Cannot replace the node, because the existing topologyAssignment is invalid, as it"
         f" contains the stale domain {value}"
