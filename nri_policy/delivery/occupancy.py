@@ -97,7 +97,7 @@ class Occupancy(RecordTable):
         return CPUSet.union([*leaving, *self._kept_by_partitions().values()])
 
     def bars_a_move(self) -> bool:
-        """Whether partitions keep CPUs of a container that is to be moved off all that it has.
+        """Whether a container is to leave all of its CPUs for CPUs that partitions still keep.
 
         With no CPU outside of partitions it would run on all CPUs of the cgroup above. It may be
         moved by a write, or by a look that finds that the runtime has lost its change.
