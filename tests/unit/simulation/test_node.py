@@ -65,7 +65,7 @@ async def test_wrong_settings_are_said_to_be_those_of_the_step(tmp_path: Path) -
         await stack.enter_async_context(node.runtime)
         (result,) = [each async for each in Playback(node.runtime, node).play([step])]
     assert result.error is not None
-    assert result.error.startswith("the settings of this step: 2 errors:")
+    assert result.error.startswith("the settings of this step: reservedResource: unknown field")
     assert "did you mean 'reservedResources'?" in result.error
 
 
