@@ -1,7 +1,8 @@
 """Pod quota records: the CFS quota of each pod's cgroup; a part of the delivery state, and as pure.
 
 A kubelet that resizes a pod writes its quota after the last request that the runtime tells of
-(nri.md §3.10): such a pod is in doubt, and its quota is looked at again.
+(nri.md §3.10): such a pod is in doubt, and its quota is looked at again, at growing intervals. A
+look that finds the kubelet's quota does not end that: it may be the one before the resize.
 """
 
 from __future__ import annotations
@@ -13,7 +14,7 @@ from nri_policy.delivery.record_table import RecordTable
 from nri_policy.engine.state.quota import NO_QUOTA
 
 DOUBT = 10.0  # seconds after an event in which the kubelet may write a pod's quota (§3.10)
-LOOK = 0.5  # seconds between looks in that time, at least
+LOOK = 0.5  # seconds between looks in that time, at least; else as many as since the latest event
 RECHECK = 60.0  # seconds between looks at other times
 
 
@@ -51,4 +52,9 @@ class PodQuotaRecords:
         for each in [each for each, until in self.doubtful.items() if now >= until]:
             del self.doubtful[each]
         self._rest_until = now + LOOK
-        self._table.due[Action.QUOTAS] = self._rest_until if self.doubtful else now + RECHECK
+        again = now + RECHECK
+        if self.doubtful:
+            until = max(self.doubtful.values())
+            age = now - (until - DOUBT)
+            again = max(self._rest_until, min(now + age, until))
+        self._table.due[Action.QUOTAS] = again

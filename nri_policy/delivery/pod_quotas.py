@@ -6,7 +6,7 @@ not set this quota, so the file is written here.
 
 Rule 1: a request waits for a file only where a container starts, `MAX_WAIT` at most. Rule 2: a
 kubelet that resizes a pod writes its quota after the last request that we hear of (nri.md §3.10),
-so we look again for some seconds, and every minute at those that systemd may have undone.
+so we look again for ten seconds, and every minute at those that systemd may have undone.
 Rule 3: write only the pod's own cgroup, whose name contains its uid.
 """
 

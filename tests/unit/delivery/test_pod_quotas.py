@@ -203,3 +203,21 @@ def test_looks_at_quotas_come_no_closer_than_their_period(
     table.now = 99.0  # the doubts are over
     records.ended()
     assert table.due[Action.QUOTAS] == 99.0 + pod_quota_records.RECHECK
+
+
+def test_looks_after_an_event_come_at_growing_intervals_until_its_doubt_is_over(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(pod_quota_records, "LOOK", 0.5)
+    table = RecordTable(has_files=True)
+    records = pod_quota_records.PodQuotaRecords(table)
+    table.now = 100.0
+    records.pods_changed(PodsChanged(pod_ids=["a"]))
+    looks = []
+    while records.doubtful:
+        table.now = table.due[Action.QUOTAS]
+        looks.append(table.now - 100.0)
+        table.due[Action.QUOTAS] = math.inf  # the look begins
+        records.ended()
+    assert looks == [0.0, 0.5, 1.0, 2.0, 4.0, 8.0, 10.0]
+    assert table.due[Action.QUOTAS] == 110.0 + pod_quota_records.RECHECK
