@@ -139,10 +139,14 @@ class ContainerRuntime:
     # ---- CRI
 
     async def run_pod(self, manifest: Mapping[str, Any] | PodManifest) -> SimulatedPod:
-        """RunPodSandbox, if the kubelet admits the pod. Raises ManifestError for a bad manifest."""
+        """RunPodSandbox, if the kubelet admits the pod. Raises ManifestError for a bad manifest.
+
+        A pod with a UID of its own may come beside an older pod of its name, deleted by force.
+        """
         if not isinstance(manifest, PodManifest):
             manifest = read_pod(manifest)
-        if any(pod.key == manifest.key for pod in self.pods):
+        namesakes = {pod.manifest.metadata.uid for pod in self.pods if pod.key == manifest.key}
+        if namesakes and manifest.metadata.uid in {"", *namesakes}:
             raise CRIError(f"pod {manifest.key} exists already")
         pod = self._creation.pod(manifest)
         async with self._call(pod):

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import asyncio
 from random import Random
 from typing import Any
 
 from nri_policy.foundation.units import format_cpu
+from nri_policy.kubelet import runtimespec
 from nri_policy.manifests.resources import Amounts, ManifestError, ResourceChange
 from nri_policy.simulation.containers import CRIError, RuntimeState, SimulatedPod
 from nri_policy.simulation.embedded import EmbeddedRuntime
@@ -44,7 +46,8 @@ class Kubelets:
         random = self._random
         own = self._own()
         full = len(self._runtime.pods) >= MOST_PODS
-        what = random.choice(("start", "start", "resize", "resize", "delete", "again"))
+        acts = ("start", "start", "resize", "resize", "delete", "again", "replace")
+        what = random.choice(acts)
         starts = not own or (what == "start" and not full)
         manifest = self._manifest() if starts else {}
         pod = None if starts else random.choice(own)
@@ -56,6 +59,8 @@ class Kubelets:
                 await self._resize(pod)
             elif what == "again":
                 await self._again(pod)
+            elif what == "replace":
+                await self._replace(pod)
             else:
                 await self._runtime.delete_pod(pod)
         except (CRIError, ManifestError) as error:
@@ -102,6 +107,18 @@ class Kubelets:
             return {"requests": {"cpu": format_cpu(request), "memory": memory}, "limits": limits}
         cpu = random.choice((1000, 2000, 3000) if kind == "own" else (1500, 2500))
         return {"limits": {"cpu": format_cpu(cpu), "memory": memory}}
+
+    async def _replace(self, pod: SimulatedPod) -> None:
+        """Start a successor of the same name, and end the pod later: it was deleted by force."""
+        manifest = self._manifest()
+        old = pod.manifest.metadata
+        uid = runtimespec.object_uid("successor", pod.key, self._number)
+        manifest["metadata"] |= {"name": old.name, "namespace": old.namespace, "uid": uid}
+        try:
+            await self._runtime.start_pod(manifest)
+            await asyncio.sleep(self._random.choice((0, 0, 0.1, 1)))
+        finally:
+            await self._runtime.delete_pod(pod)
 
     async def _resize(self, pod: SimulatedPod) -> None:
         running = [each for each in pod.containers if each.state is RuntimeState.RUNNING]

@@ -53,6 +53,7 @@ class Checks:
         self._since: dict[tuple[str, str], float] = {}  # owner and other → since when they overlap
         self._at_rest: dict[str, int] = {}  # what was done to running containers when all was quiet
         self._seen: dict[str, int] = {}  # updates of running containers until the last look
+        self._placed: set[str] = set()  # containers that were in the books of any life
         self.broken: list[str] = []
         self.starts = 0  # owners whose start was looked at
         world.answered = self.answered
@@ -94,6 +95,7 @@ class Checks:
             self._since.clear()
             return
         view = world.daemon.node.view
+        self._placed.update(view.placed)
         if world.before is not None:
             self._kept(world.before, view)
             world.before = None
@@ -240,9 +242,9 @@ class Checks:
     ) -> Iterator[tuple[SimulatedContainer, SimulatedContainer, CPUSet]]:
         """Yield an owner, a running container that has CPUs of the owner's own, and these CPUs."""
         others = [
-            (each, self._world.effective(each) - placed.grant.own - placed.grant.rest)
+            (each, self._world.effective(each) - own)
             for each in self._running()
-            if (placed := view.placed.get(each.id)) and placed.grant.sort is not Sort.PRESERVE
+            if (own := self._may_have(each, view)) is not None
         ]
         for owner in owners:
             placed = view.placed.get(owner.id)
@@ -251,6 +253,16 @@ class Checks:
             for other, cpus in others:
                 if other is not owner and cpus & placed.grant.own:
                     yield owner, other, cpus & placed.grant.own
+
+    def _may_have(self, container: SimulatedContainer, view: NodeView) -> CPUSet | None:
+        """Return the own CPUs that a running container may have; None: it may have any.
+
+        None that were in the books may have any after they have left them.
+        """
+        placed = view.placed.get(container.id)
+        if placed is None:
+            return EMPTY if container.id in self._placed else None
+        return None if placed.grant.sort is Sort.PRESERVE else placed.grant.own | placed.grant.rest
 
     def _break(self, what: str) -> None:
         if what not in self.broken:

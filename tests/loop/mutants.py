@@ -17,6 +17,7 @@ from nri_policy.delivery.overlaps import Overlaps
 from nri_policy.delivery.partitions import Partitions
 from nri_policy.plugin.answers import Answers
 from nri_policy.store.store import Store
+from nri_policy.workload.pod import Container
 
 
 async def _nothing(*_: object, **_options: object) -> None:
@@ -31,7 +32,7 @@ async def _no_cases(*_: object) -> tuple[()]:
     return ()
 
 
-def _patch(owner: Any, name: str, instead: Callable[..., Any]) -> AbstractContextManager[Any]:
+def _patch(owner: Any, name: str, instead: Any) -> AbstractContextManager[Any]:
     return mock.patch.object(owner, name, instead)
 
 
@@ -45,4 +46,7 @@ MUTANTS: dict[str, Callable[[], AbstractContextManager[Any]]] = {
     "nothing is stored": lambda: _patch(Store, "commit", lambda *_: None),
     "no answer takes changes along": lambda: _patch(Answers, "take", lambda *_a, **_k: []),
     "containers that have ended unheard are kept": lambda: _patch(OrphanFinder, "round", _nothing),
+    "a successor takes over from a pod of its name that still runs": lambda: _patch(
+        Container, "identity", property(lambda self: ("", self.full_name))
+    ),
 }

@@ -674,6 +674,18 @@ async def test_no_mask_is_all_events_and_so_makes_a_validator(
         assert len(plugin.methods) >= 4
 
 
+async def test_a_pod_that_was_deleted_by_force_may_run_beside_its_successor(start: Start) -> None:
+    successor = pod()
+    successor["metadata"]["uid"] = "00000000-0000-0000-0000-000000000001"
+    async with start() as runtime:
+        old = await runtime.start_pod(pod())
+        new = await runtime.start_pod(successor)
+        assert old.key == new.key
+        assert {each.state for each in runtime.containers} == {RuntimeState.RUNNING}
+        with pytest.raises(CRIError, match="pod default/pod0 exists already"):
+            await runtime.run_pod(successor)
+
+
 # ---- bad calls
 
 
