@@ -7,6 +7,7 @@ pod ends; if another container is, the rest of its pod continues.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Collection, Generator, Iterator, Mapping, Sequence
 from itertools import chain, count, islice
 
@@ -21,6 +22,7 @@ from nri_policy.engine.state.layout import Layout
 from nri_policy.engine.state.state import Placed
 from nri_policy.foundation.cpuset import EMPTY, CPUSet
 from nri_policy.foundation.refusal import Refused
+from nri_policy.foundation.units import format_pages
 from nri_policy.node.alignment import describe_misfit
 from nri_policy.node.view import Holding, NodeView, view_of
 from nri_policy.settings import ExclusivePartitions, describe_unset
@@ -243,8 +245,11 @@ class WhatIf:
     def _prepare(
         self, wanted: HypotheticalPod, name: str, starts: tuple[HypotheticalContainer, ...]
     ) -> tuple[HypotheticalContainer, ...]:
-        """Take the devices and claims of one pod; raises Refused."""
-        if short := self._take_devices(wanted.devices):
+        """Take the devices and claims of one pod; raises Refused.
+
+        As the kubelet does, it refuses a pod whose devices or huge pages the node lacks.
+        """
+        if short := self._find_missing_pages(starts) or self._take_devices(wanted.devices):
             raise Refused(short)
         claimed = wanted.claim(name, view_of(self._engine))
         self._warnings += claimed.warnings
@@ -256,6 +261,17 @@ class WhatIf:
             else each
             for each in starts
         )
+
+    def _find_missing_pages(self, starts: tuple[HypotheticalContainer, ...]) -> str:
+        """Return which huge pages of one pod are missing on the node, "" if none are."""
+        memory = self._engine.state.memory
+        for size, amount in _count_pages(starts).items():
+            known = size in memory.map.hugepages
+            left = memory.free_pages(size, memory.map.nodes) if known else 0
+            if left < amount:
+                pages = format_pages(size, amount)
+                return f"it asks for {pages} huge pages, and {left // size} are left"
+        return ""
 
     def _take_devices(self, devices: Mapping[str, int]) -> str:
         """Take the devices of one pod; return what is missing, "" if nothing is."""
@@ -339,6 +355,21 @@ class WhatIf:
             for remark in (*odd, *left):
                 about.setdefault(remark, []).append(each.full_name)
         return about
+
+
+def _count_pages(starts: tuple[HypotheticalContainer, ...]) -> dict[int, int]:
+    """Return the bytes of huge pages of each size that a pod needs.
+
+    Init containers that end leave theirs to later containers.
+    """
+    lasting, most = Counter[int](), Counter[int]()
+    for start in starts:
+        pages = Counter(dict(start.container.resources.hugepages))
+        if start.to_end:
+            most |= lasting + pages
+        else:
+            lasting += pages
+    return dict(most | lasting)
 
 
 def _name_once(about: Mapping[str, Sequence[str]], containers: int) -> Iterator[str]:

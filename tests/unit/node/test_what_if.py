@@ -17,6 +17,8 @@ from tests.support import nodes
 from tests.support.claims import part, user
 from tests.support.engine_driver import EngineDriver
 
+GIB = 1 << 30
+
 
 def wanted(
     name: str, *cpus: int, replicas: int = 1, init: int = 0, sidecar: int = 0
@@ -217,6 +219,55 @@ def test_devices_that_nobody_counts_are_said_to_be_ignored() -> None:
             " many are left"
         )
     ]
+
+
+def with_pages(pod: HypotheticalPod, *amounts: int, size: int = GIB) -> HypotheticalPod:
+    """Return *pod* with so many huge pages for each of its containers."""
+
+    def starts(name: str) -> tuple[HypotheticalContainer, ...]:
+        return tuple(
+            replace(
+                start,
+                container=replace(
+                    start.container,
+                    resources=replace(
+                        start.container.resources, hugepages=((size, count * size),) * bool(count)
+                    ),
+                ),
+            )
+            for start, count in zip(pod.starts(name), amounts, strict=True)
+        )
+
+    return replace(pod, starts=starts)
+
+
+@pytest.mark.parametrize("size", [2 << 20, GIB])
+def test_a_pod_with_huge_pages_that_the_machine_lacks_does_not_fit(size: int) -> None:
+    shown = tried(EngineDriver(), with_pages(wanted("dpdk", 1000), 2, size=size))
+    assert (shown["fits"], shown["pods"][0]["fit"]) == (False, 0)
+    error = f"it asks for 2 × {'1Gi' if size == GIB else '2Mi'} huge pages, and 0 are left"
+    assert shown["containers"]["default/dpdk/c0"]["error"] == error
+
+
+def test_pods_take_the_huge_pages_that_are_left_on_the_node() -> None:
+    driver = EngineDriver("package:1 numa:2(memory=32GiB hugepages-1Gi=4) core:4 pu:1")
+    shown = tried(driver, with_pages(wanted("dpdk", 1000, replicas=3), 3))
+    assert shown["pods"][0]["fit"] == 2
+    error = "it asks for 3 × 1Gi huge pages, and 2 are left"
+    assert shown["containers"]["default/dpdk-3/c0"]["error"] == error
+
+
+def test_the_huge_pages_of_all_containers_that_run_at_once_count() -> None:
+    def fits(*pages: int) -> bool:
+        driver = EngineDriver("package:1 numa:1(memory=32GiB hugepages-1Gi=4) core:8 pu:1")
+        pod = wanted("dpdk", 1000, 1000, init=1000, sidecar=1000)
+        return bool(tried(driver, with_pages(pod, *pages))["fits"])
+
+    # an init container, a sidecar, and two others
+    assert fits(4, 0, 2, 2)
+    assert fits(4, 1, 2, 1)
+    assert not fits(4, 1, 2, 2)
+    assert not fits(5, 0, 0, 0)
 
 
 def test_a_container_that_shares_has_the_reason() -> None:
