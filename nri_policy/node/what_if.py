@@ -96,6 +96,7 @@ class Fit(Struct, frozen=True, kw_only=True, omit_defaults=True):
     fit: int
     more: bool  # all replicas fit; perhaps more would
     misfits: tuple[Misfit, ...]
+    refusal: str = ""  # why the first that does not fit would be refused; empty if all fit
     starts_unplaced: bool = False  # the first that does not fit starts anyway: nothing is pinned
 
 
@@ -179,7 +180,7 @@ class WhatIf:
         Yields after each container, so that the caller can let other tasks run.
         """
         fit, misfits, odd = 0, list[Misfit](), dict[str, list[str]]()
-        starts_unplaced = False
+        refusal, starts_unplaced = "", False
         if wanted.devices and self._devices is None:
             self._warnings.append(_IGNORED.format(", ".join(wanted.devices)))
         for name in islice(self._names(wanted), wanted.replicas):
@@ -190,10 +191,11 @@ class WhatIf:
             try:
                 starts = self._prepare(wanted, name, starts)
             except Refused as error:
-                first = starts[0].container.full_name
-                self._newcomers[first] = NewContainer(holding=None, refusal=str(error))
+                first, refusal = starts[0].container.full_name, str(error)
+                self._newcomers[first] = NewContainer(holding=None, refusal=refusal)
                 break
             if not (yield from self._start(starts, odd)):
+                refusal = self._first_refusal(starts)
                 starts_unplaced = self._engine.layout.settings.pins_nothing
                 break
             fit += 1
@@ -207,6 +209,7 @@ class WhatIf:
                 fit=fit,
                 more=fit == wanted.replicas,
                 misfits=tuple(misfits),
+                refusal=refusal,
                 starts_unplaced=starts_unplaced,
             )
         )
@@ -343,6 +346,16 @@ class WhatIf:
             notes.append(text)
         self._notes += [f"{container.full_name}: {each}" for each in notes]
         return True
+
+    def _first_refusal(self, starts: tuple[HypotheticalContainer, ...]) -> str:
+        """Return why the first container that was refused was; with its name, if it has company."""
+        refused = (
+            (each.container.name, new.refusal)
+            for each in starts
+            if (new := self._newcomers.get(each.container.full_name)) and new.refusal
+        )
+        name, reason = next(refused)
+        return f"{name}: {reason}" if len(starts) > 1 else reason
 
     def _list_remarks(self, starts: tuple[HypotheticalContainer, ...]) -> dict[str, list[str]]:
         """Return the remarks on annotations without effect, each with its containers."""

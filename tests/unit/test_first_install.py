@@ -211,20 +211,22 @@ def test_a_pod_that_does_not_fit_would_start_until_pinning_is_on(tmp_path: Path)
         both = await what_if(node, "-f", str(manifest))
         assert both["containers"].keys() == {"default/huge/first", "default/huge/main"}
         assert (both["fits"], both["pods"][0]["starts_unplaced"]) == (False, True)
+        why = both["pods"][0]["refusal"]
+        assert why.startswith("first: no pool has room for 99 exclusive CPUs: ")
         for args, sentence, notes, code in (
             (
                 (),
-                "huge would not fit. It would start, but with pinning on it would be refused.",
+                f"huge would not fit: {why}. It would start, but with pinning on it would be",
                 1,
                 0,
             ),
             (
                 ("--replicas", "2"),
-                "0 of 2 replicas of huge would fit. The next one would start, but with pinning",
+                f"0 of 2 replicas of huge would fit. Replica 1 would not fit: {why}. It would",
                 1,
                 0,
             ),
-            (("--settings", new), "huge would be refused.", 0, 1),
+            (("--settings", new), f"huge would be refused: {why}.", 0, 1),
         ):
             call = ("what-if", "-f", str(manifest), *args)
             result = await asyncio.to_thread(run, node.socket, *call)

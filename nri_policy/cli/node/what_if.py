@@ -313,17 +313,23 @@ def _consequence(report: WhatIfReport, placed: int) -> str:
 
 
 def _sentence(pod: Fit) -> str:
+    """Say how many replicas fit, and why the next one does not."""
     name = short(pod.pod)
-    if pod.replicas is None:
-        replicas = counted(pod.fit, "replica") if pod.fit else "No replica"
-        return f"{'At least ' * pod.more}{replicas} of {name} would fit."
-    if pod.replicas == 1 and pod.starts_unplaced:
-        return f"{name} would not fit. It would start, but with pinning on it would be refused."
     if pod.replicas == 1:
-        return f"{name} would {'fit' if pod.fit else 'be refused'}."
-    also = " The next one would start, but with pinning on it would be refused."
-    fit = f"{pod.fit} of {pod.replicas} replicas of {name} would fit."
-    return f"{fit}{also * pod.starts_unplaced}"
+        return f"{name} would fit." if pod.fit else f"{name} {_refusal(pod)}"
+    if pod.replicas is not None:
+        fit = f"{pod.fit} of {pod.replicas} replicas"
+    else:
+        fit = f"{'At least ' * pod.more}{counted(pod.fit, 'replica')}" if pod.fit else "No replica"
+    also = "" if pod.more else f" Replica {pod.fit + 1} {_refusal(pod)}"
+    return f"{fit} of {name} would fit.{also}"
+
+
+def _refusal(pod: Fit) -> str:
+    if pod.starts_unplaced:
+        starts = "It would start, but with pinning on it would be refused."
+        return f"would not fit: {pod.refusal}. {starts}"
+    return f"would be refused: {pod.refusal}."
 
 
 def _start_unplaced(report: WhatIfReport) -> bool:

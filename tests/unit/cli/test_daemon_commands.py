@@ -610,7 +610,9 @@ def test_what_if_ends_with_0_if_all_fit_and_1_if_not(tmp_path: Path) -> None:
         assert "Nobody else would have to change." in lines(fits)
         some = run(control, "what-if", "-f", "-", "--replicas", "5", given=manifest)
         assert some.exit_code == 1
-        assert lines(some)[0] == "3 of 5 replicas of new would fit."
+        assert lines(some)[0].startswith(
+            "3 of 5 replicas of new would fit. Replica 4 would be refused: no pool has room for 4"
+        )
         assert any("no pool has room for 4 exclusive" in line for line in lines(some))
         changes = lines(some)[lines(some).index("Others would change:") + 2 :]
         assert [line.split()[:3] for line in changes] == [
@@ -639,10 +641,9 @@ def test_what_if_finds_how_many_fit_and_which_lie_badly(tmp_path: Path) -> None:
     def check(control: Path) -> None:
         most = run(control, "what-if", "-f", "-", "--replicas", "max", given=json.dumps(deployment))
         assert most.exit_code == 0, most.output
-        assert lines(most)[:2] == [
-            "5 replicas of web would fit.",
-            "Replica 5 would be split: its CPUs are in more than one NUMA node.",
-        ]
+        said = " ".join(lines(most))
+        assert said.startswith("5 replicas of web would fit. Replica 6 would be refused: no pool")
+        assert "Replica 5 would be split: its CPUs are in more than one NUMA node." in lines(most)
         document = json.loads(
             run(
                 control,
@@ -663,7 +664,9 @@ def test_what_if_finds_how_many_fit_and_which_lie_badly(tmp_path: Path) -> None:
             control, "what-if", "-f", "-", "--replicas", "max", given=json.dumps(pod("x", "99"))
         )
         assert none.exit_code == 1
-        assert lines(none)[0] == "No replica of x would fit."
+        assert lines(none)[0].startswith(
+            "No replica of x would fit. Replica 1 would be refused: no pool has room for 99"
+        )
         assert run(control, "containers", "-o", "json").stdout.strip() == "{}"
 
     beside_a_daemon(tmp_path, check)

@@ -117,7 +117,9 @@ def test_replicas_come_until_one_does_not_fit() -> None:
     assert (web["replicas"], web["fit"], web["more"]) == (5, 3, False)
     assert not document["fits"]
     assert [*document["containers"]] == [f"default/web-{i}/c0" for i in (1, 2, 3, 4)]
-    assert document["containers"]["default/web-4/c0"]["state"] == "error"
+    refused = document["containers"]["default/web-4/c0"]
+    assert refused["state"] == "error"
+    assert web["refusal"] == refused["error"]
     assert "4 exclusive CPUs" in document["containers"]["default/web-4/c0"]["error"]
 
 
@@ -200,6 +202,11 @@ def test_pods_take_the_devices_that_are_left() -> None:
     assert refused["state"] == "error"
     fits = tried(EngineDriver(), replace(pods, replicas=2), devices={GPU: 4})
     assert (fits["fits"], fits["warnings"]) == (True, [])
+
+
+def test_a_refusal_names_the_container_of_several() -> None:
+    (both,) = tried(EngineDriver(), wanted("new", 1000, 99_000))["pods"]
+    assert both["refusal"].startswith("c1: no pool has room for 99 exclusive CPUs")
 
 
 def test_a_device_that_the_kubelet_does_not_have_is_missing() -> None:
