@@ -158,6 +158,7 @@ class WhatIf:
         self._most = most
         self._cpusets = _known_cpusets(view_of(engine), found or {})
         self._before = _holdings(view_of(engine), self._cpusets)
+        self._pinned = engine.layout.settings.pin_cpu  # before
         self._settings: NewSettings | None = None
         self._fits: list[Fit] = []
         self._newcomers: dict[str, NewContainer] = {}
@@ -229,6 +230,8 @@ class WhatIf:
             now = view.holding(placed[name]) if name in placed else each.holding
             newcomers[name] = replace(each, holding=now)
         after = _holdings(view, _known_cpusets(view, self._cpusets))
+        if not (self._pinned and settings.pin_cpu):
+            after = _keep_pools(self._before, after)
         return WhatIfResult(
             # with *most*, at least one replica must fit
             fits=all(pod.fit != 0 if self._most else pod.more for pod in self._fits)
@@ -424,6 +427,21 @@ def _holdings(view: NodeView, cpusets: Mapping[str, CPUsAndMems]) -> dict[str, H
             partition=None if isinstance(partition, str) else partition.kind,
         )
     return holdings
+
+
+def _keep_pools(
+    before: Mapping[str, HeldResources], after: Mapping[str, HeldResources]
+) -> dict[str, HeldResources]:
+    """Return *after* with the former pools of containers that stay on their CPUs.
+
+    Where pinning is turned on or off, `_pool` finds a pool by other rules than before.
+    """
+    return {
+        name: replace(each, pool=old.pool)
+        if (old := before.get(name)) is not None and old.cpus == each.cpus
+        else each
+        for name, each in after.items()
+    }
 
 
 def _pool(view: NodeView, placed: Placed, cpus: CPUSet) -> str:

@@ -126,6 +126,20 @@ def test_who_is_pinned_stays_there_when_pinning_is_turned_off(tmp_path: Path) ->
     unpinned(tmp_path, check, *PAYING)
 
 
+def test_nothing_changes_for_who_stays_when_pinning_is_turned_off(tmp_path: Path) -> None:
+    """Also for containers on reserved CPUs, whose pool is not the smallest one around these."""
+
+    async def check(node: Served) -> None:
+        pinned = load(document(pinCPU=True, pinMemory=True), "test")
+        await node.daemon.events.reconfigure(settings=pinned)
+        await node.daemon.flush_updates()
+        await node.runtime.settled()
+        for spec in ({"pinMemory": True}, {}):
+            assert (await what_if(node, "--settings", settings(tmp_path, **spec)))["changes"] == {}
+
+    unpinned(tmp_path, check, *PAYING)
+
+
 def test_only_what_would_be_pinned_is_a_move(tmp_path: Path) -> None:
     async def check(node: Served) -> None:
         answer = await what_if(node, "--settings", settings(tmp_path, pinCPU=True))

@@ -273,6 +273,12 @@ def _draw(
 
 
 def _consequences(report: WhatIfReport, placed: int) -> Iterator[RenderableType]:
+    shown = {
+        name: each
+        for name, each in report.changes.items()
+        if _visible(each.before) != _visible(each.after)
+    }
+    report = replace(report, changes=shown)
     yield Text(_consequence(report, placed), style="bold cyan" if report.changes else "")
     if report.changes:
         yield _changes(report.changes)
@@ -388,18 +394,32 @@ def _remarks(container: TriedReport) -> Iterator[str]:
         yield "ends before the next one starts"
 
 
+def _visible(held: HeldResources) -> tuple[object, ...]:
+    """Return what the table of changes shows; amounts of shared CPUs are only in the document."""
+    return held.cpus, held.mems, held.pool, held.exclusive, held.partition, _limits(held)
+
+
 def _changes(changes: Mapping[str, TwoHoldings]) -> Columns:
     limited = any(_limits(each.before) != _limits(each.after) for each in changes.values())
     partitions = any(e.before.partition != e.after.partition for e in changes.values())
+    # where the cpuset does not show them
+    exclusive = any(
+        each.before.cpus == each.after.cpus and each.before.exclusive != each.after.exclusive
+        for each in changes.values()
+    )
     more = (*(["partition"] if partitions else []), *(["I/O"] if limited else []))
-    headings = ("container", "", "cpuset", "mems", "pool", *more)
+    headings = (
+        *("container", "", *(["exclusive"] if exclusive else []), "cpuset", "mems", "pool"),
+        *more,
+    )
     table = Columns(*headings, dispensable=("pool", "mems"))
     for name, change in changes.items():
         for when, whose, held in (
             ("before", path(short(name)), change.before),
             ("after", Text(), change.after),
         ):
-            cells = [cpu_list(held.cpus), cpu_list(held.mems), path(held.pool or "-")]
+            own = [cpu_list(held.exclusive)] if exclusive else []
+            cells = [*own, cpu_list(held.cpus), cpu_list(held.mems), path(held.pool or "-")]
             kind = [held.partition or "-"] if partitions else []
             table.add_row(whose, when, *cells, *kind, *([_limits(held)] if limited else []))
     return table
