@@ -28,11 +28,13 @@ from nri_policy.control.container_names import DEFAULT, UnknownNameError, find_b
 from nri_policy.daemon.paths import STATE_DIR, find_state_dir
 from nri_policy.foundation.cpuset import EMPTY
 from nri_policy.foundation.units import format_time, parse_duration
+from nri_policy.foundation.wording import quoted, some
 from nri_policy.report import JournalRecord, format_cpus
 from nri_policy.store.folder import FILE
 from nri_policy.store.history import list_documents
 
 _MOST_CHANGES = 3  # of a row
+_ZONE = len("22:13:20")  # where the zone begins in a time
 _WORDS = {  # where there is no summary
     "stopped": "stopped",
     "pod-stopped": "the pod stopped",
@@ -41,6 +43,8 @@ _WORDS = {  # where there is no summary
     "prepared": "the claim got its CPUs",
     "unprepared": "the claim gave its CPUs back",
 }
+
+_REFUSED = {"resized": "resize refused", "reconfigured": "settings refused"}  # else `refused`
 
 
 def _ago(text: str) -> datetime:
@@ -78,6 +82,8 @@ def _find_journal(socket: Path, *, named: bool) -> Path | None:
 
 @click.command
 @click.argument("name", metavar="[POD]", required=False, shell_complete=complete)
+@click.option("-n", "--namespace", help="Namespace of the pod; without POD, of all its pods.")
+@click.option("--tail", type=click.IntRange(1), metavar="N", help="Only the latest N of these.")
 @click.option("--since", type=_Moment(), help="Start: 2h (ago), 03:00 or 2026-11-26T03:00.")
 @click.option("--until", type=_Moment(), help="Up to then, in the same forms.")
 @click.option(
@@ -92,6 +98,8 @@ def _find_journal(socket: Path, *, named: bool) -> Path | None:
 def command(  # noqa: PLR0913, PLR0917 - one parameter an option
     context: click.Context,
     name: str | None,
+    namespace: str | None,
+    tail: int | None,
     since: str | None,
     until: str | None,
     journal: Path | None,
@@ -104,9 +112,9 @@ def command(  # noqa: PLR0913, PLR0917 - one parameter an option
     while no daemon runs. Without the right to read it, or with --control-socket, it asks the
     daemon.
 
-    With POD or POD/CONTAINER, and NAMESPACE/ before it if that is not `default`, only what
-    concerned these containers: their own events, and those of others that changed them. Exits with
-    1 if the journal names none of them.
+    With POD or POD/CONTAINER, and NAMESPACE/ before it or -n NAMESPACE if that is not `default`,
+    only what concerned these containers: their own events, and those of others that changed them.
+    Exits with 1 if the journal names none of them.
     """
     if since is not None and until is not None and since > until:
         raise click.UsageError("--since is after --until")
@@ -122,8 +130,10 @@ def command(  # noqa: PLR0913, PLR0917 - one parameter an option
             until is None or record.time <= until
         ):
             timely.append(record)
-    prefix = "" if name is None else _prefix(name, names)
+    prefix = _prefix(name, namespace, names)
     found = [each for each in timely if _concerns(each, prefix)]
+    if tail is not None:
+        found = found[-tail:]
     if form == "table":
         print_drawing(*_draw(found, prefix, latest))
     else:
@@ -148,8 +158,12 @@ def _ask(control_socket: Path) -> Iterator[JournalRecord]:
             after = page.records[-1].seq if page.records else 0
 
 
-def _prefix(name: str, names: Collection[str]) -> str:
-    """Return how the *names* begin that *name* means; Failure where there are none."""
+def _prefix(name: str | None, namespace: str | None, names: Collection[str]) -> str:
+    """Return how the *names* begin that are meant; Failure where there are none."""
+    if name is None:
+        return "" if namespace is None else _namespace_prefix(namespace, names)
+    if namespace is not None:
+        name = f"{namespace}/{name}"
     prefix = f"{name if '/' in name else f'{DEFAULT}{name}'}/"
     if any(f"{each}/".startswith(prefix) for each in names):
         return prefix
@@ -157,6 +171,15 @@ def _prefix(name: str, names: Collection[str]) -> str:
         return f"{find_by_name(name, [each for each in names if each.count('/') == 2])}/"
     except UnknownNameError as error:
         raise Failure(f"the journal names {error}") from error
+
+
+def _namespace_prefix(namespace: str, names: Collection[str]) -> str:
+    known = {each.partition("/")[0] for each in names}
+    if namespace in known:
+        return f"{namespace}/"
+    latest = f"; for the latest {namespace} records: --tail {namespace}" * namespace.isdecimal()
+    there = f"; it names {some(known)}" if known else ""
+    raise Failure(f"the journal names no namespace {quoted(namespace)}{latest or there}")
 
 
 def _names(record: JournalRecord) -> list[str | None]:
@@ -179,10 +202,14 @@ def _draw(records: Sequence[JournalRecord], prefix: str, latest: str) -> Iterato
         last = f"; the latest record is of {shown_time(latest)}" if latest else ""
         yield Text(f"Nothing is recorded of that{last}.")
         return
-    table = Columns("time", "container", "cpuset", "what", whole=("time",))
+    table, before = Columns("time", "container", "cpuset", "what", whole=("time",)), ""
     for record in records:
+        date, at = shown_time(record.time).split(" ")
+        if (day := f"{date} {at[_ZONE:]}") != before:
+            table.add_row(Text(day, style="bold"), Text(), Text(), Text())
+            before = day
         table.add_row(
-            Text(shown_time(record.time)),
+            Text(at[:_ZONE]),
             path(short(record.container or "-")),
             cpu_list(record.cpus or EMPTY),
             Text("\n".join(_what(record, prefix))),
@@ -194,6 +221,8 @@ def _draw(records: Sequence[JournalRecord], prefix: str, latest: str) -> Iterato
 def _what(record: JournalRecord, prefix: str) -> Iterator[str]:
     """Describe a record: its summary, and a line per changed container, requested ones first."""
     what = record.summary or _WORDS.get(record.event, record.event)
+    if record.refused:
+        what = f"{_REFUSED.get(record.event, 'refused')}: {what}"
     if record.last is None:
         yield what
     else:

@@ -178,7 +178,7 @@ async def test_times_are_of_the_authors_clock(
 ) -> None:
     async with cluster(tmp_path) as author:
         await asyncio.to_thread(author.asks, "history", "shop/web")
-    assert "+05:30 " in capfd.readouterr().out
+    assert "+05:30\n" in capfd.readouterr().out
 
 
 @pytest.mark.parametrize(

@@ -92,7 +92,9 @@ def test_a_resize_that_is_refused_again_and_again_is_one_row_with_its_last_time(
     record = listed(node)[-1]
     assert (record["refused"], record["count"], record["time"][11:13]) == (True, 3, "23")
     assert record["last"][11:13] == "01"
-    assert "(3 times, last at 2023-11-15 01:13:20+00:00)" in " ".join(history(node).output.split())
+    said = " ".join(history(node).output.split())
+    assert "resize refused: no pool has room for 99 exclusive CPUs" in said
+    assert "(3 times, last at 2023-11-15 01:13:20+00:00)" in said
     assert hours(node, "--since", "2023-11-15T01:00") == ["23"], "it came then, too"
     replayed = CliRunner().invoke(main, ["replay", str(tmp_path)])
     assert replayed.exit_code == 0, replayed.output
@@ -246,6 +248,34 @@ def test_the_table_has_a_row_for_each_with_the_cpus_and_the_reason(node: Node) -
     lines = [" ".join(line.split()) for line in history(node).stdout.splitlines()]
     assert lines[0] == "time container cpuset what"
     (placed,) = (line for line in lines if node.database.pod.name in line and "placed:" in line)
-    assert placed.startswith(f"2023-11-14 23:13:20+00:00 {node.database.pod.name}/c0 ")
+    assert placed.startswith(f"23:13:20 {node.database.pod.name}/c0 ")
     assert "13 exclusive CPUs on" in placed
-    assert "no pool has room for 99 exclusive CPUs" in " ".join(lines)
+    assert " - refused: no pool has room for 99 exclusive CPUs" in " ".join(lines)
+
+
+def test_a_date_stands_once_above_its_rows(node: Node) -> None:
+    recent = history(node, "--since", "2023-11-14").stdout
+    first = [line.split()[0] for line in recent.splitlines()]
+    dates = [each for each in first if each.startswith("2023-")]
+    assert dates == ["2023-11-14", "2023-11-15"]
+    assert recent.splitlines()[1].strip() == "2023-11-14 +00:00"
+    assert first[first.index("2023-11-15") + 1] == "01:13:20"
+
+
+def test_the_latest_of_many_can_be_asked_for(node: Node) -> None:
+    assert hours(node, "--tail", "2") == ["02", "03"]
+    assert hours(node, "--tail", "99") == hours(node)
+    assert hours(node, node.database.pod.name, "--tail", "1", "--until", "2023-11-15T00:00Z") == [
+        "23"
+    ]
+    assert history(node, "--tail", "0").exit_code == Exit.USAGE
+
+
+def test_a_namespace_is_given_as_to_the_other_commands(node: Node) -> None:
+    name = node.batch.pod.name
+    assert listed(node, "-n", "default", name) == listed(node, name)
+    assert listed(node, "-n", "default") == [each for each in listed(node) if each["container"]]
+    wrong = history(node, "-n", "shop")
+    assert wrong.exit_code == Exit.NO
+    assert "the journal names no namespace 'shop'; it names default" in wrong.stderr
+    assert "the latest 20 records: --tail 20" in history(node, "-n", "20").stderr
