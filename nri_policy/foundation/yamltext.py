@@ -66,6 +66,13 @@ class TextPosition(NamedTuple):
 Marks = dict[tuple[Any, ...], TextPosition]
 
 
+class RepeatedKey(NamedTuple):
+    """A key that its map has already, by its path and place."""
+
+    path: tuple[Any, ...]
+    mark: TextPosition
+
+
 class _Read(NamedTuple):
     """A value, how many values it holds with itself, and how deep they nest."""
 
@@ -74,19 +81,21 @@ class _Read(NamedTuple):
     height: int
 
 
-def read(
+def read(  # noqa: PLR0913 - all but the text are optional
     text: str | bytes,
     *,
     max_size: int = MAX_SIZE,
     max_values: int = MAX_VALUES,
     marks: Marks | None = None,
+    repeated: list[RepeatedKey] | None = None,
     above: int = 0,
 ) -> Any:
     """Return the one document in *text* as plain values; None if there is none.
 
     Raises YAMLTextError if it is malformed, uses a feature that the module docstring excludes, or
     is larger than *max_size* bytes or *max_values* values. *marks* gets the places of all keys and
-    entries. *above* is the number of lines before the text.
+    entries. With *repeated*, which gets repeated keys, these are no error, and the last one counts.
+    *above* is the number of lines before the text.
     """
     if len(text) > max_size:
         raise YAMLTextError(f"the text is longer than {max_size} bytes")
@@ -97,7 +106,7 @@ def read(
         raise YAMLTextError(f"the text is not UTF-8 (at position {error.start})") from None
     loader = _Loader(characters)
     try:
-        return _Reader(loader, marks, above, max_values).document()
+        return _Reader(loader, marks, repeated, above, max_values).document()
     except yaml.MarkedYAMLError as error:
         raise YAMLTextError(_explain(error, characters, above)) from None
     except yaml.reader.ReaderError as error:
@@ -147,9 +156,17 @@ def _mark(mark: Any, above: int) -> TextPosition:
 class _Reader:
     """Builds values from the parser's events, without a tree of nodes, so limits apply early."""
 
-    def __init__(self, loader: Any, marks: Marks | None, above: int, most: int) -> None:
+    def __init__(
+        self,
+        loader: Any,
+        marks: Marks | None,
+        repeated: list[RepeatedKey] | None,
+        above: int,
+        most: int,
+    ) -> None:
         self._loader = loader
         self._marks = marks
+        self._repeated = repeated
         self._above = above
         self._most = most
         self._path: list[Any] = []  # of what is being read
@@ -222,13 +239,20 @@ class _Reader:
             if isinstance(key.value, dict | list):
                 raise _refusal(event, "a map or list cannot be a key")
             if key.value in entries:
-                raise _refusal(event, f"the key {quoted(key.value)} is repeated")
+                self._repeat(key.value, event)
             item = self._entry(key.value, event, self._loader.get_event(), depth)
             entries[key.value] = item.value
             size += key.size + item.size
             height = max(height, item.height)
         self._count(event, 1)
         return _Read(entries, size, height + 1)
+
+    def _repeat(self, key: Any, event: Any) -> None:
+        """Note a repeated key, or raise if the reader does not take any."""
+        if self._repeated is None:
+            raise _refusal(event, f"the key {quoted(key)} is repeated")
+        mark = _mark(event.start_mark, self._above)
+        self._repeated.append(RepeatedKey((*self._path, key), mark))
 
     def _entry(self, name: Any, first: Any, event: Any, depth: int) -> _Read:
         """Return the value that starts with *event*; mark by its *name* where its entry begins."""

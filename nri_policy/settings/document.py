@@ -23,6 +23,7 @@ from nri_policy.foundation.units import format_quantity
 from nri_policy.foundation.wording import did_you_mean, quoted, some
 from nri_policy.foundation.yamltext import (
     Marks,
+    RepeatedKey,
     SeveralDocumentsError,
     TextPosition,
     YAMLTextError,
@@ -103,15 +104,16 @@ def load_kind(
     problem then has its place in the text.
     """
     marks: Marks = {}
-    document = _read_document(text, origin, marks, above)
+    document, repeated = _read_document(text, origin, marks, above)
     if other := describe_mistake(document):
-        raise SettingsError(origin, (Problem("", other),))
+        raise SettingsError(origin, (*repeated, Problem("", other)))
     given = document.get("kind")
     if given != kind and isinstance(given, str) and given in _SIDES:
         with _locate_problems(origin, marks):
             problem = Problem("kind", f"{quoted(given)} is not {kind}: {_SIDES[given]}")
-            raise SettingsError(origin, (problem,))
-    problems = _unknown(document, "", _TOP, otherwise="; settings belong below `spec`")
+            raise SettingsError(origin, (*repeated, problem))
+    unknown = _unknown(document, "", _TOP, otherwise="; settings belong below `spec`")
+    problems = [*repeated, *unknown]
     for key, expected in (("apiVersion", API_VERSION), ("kind", kind)):
         if document.get(key) != expected:
             given = document.get(key)
@@ -128,9 +130,9 @@ def load_kind(
 def load_values(text: str | bytes, origin: str, above: int = 0) -> Settings:
     """Return the settings in `config` of values for the Helm chart; raises SettingsError."""
     marks: Marks = {}
-    document = _read_document(text, origin, marks, above)
+    document, repeated = _read_document(text, origin, marks, above)
     with _locate_problems(origin, marks):
-        settings = _settings(document.get("config"), "config", origin, [])
+        settings = _settings(document.get("config"), "config", origin, repeated)
     others = [str(key) for key in document if key != "config"]
     checked = (
         [f"only `config` is checked here; helm checks {some(others)} by the chart's schema"]
@@ -154,19 +156,29 @@ def _half_on(values: Mapping[str, Any], settings: Settings) -> Iterator[str]:
         )
 
 
-def _read_document(text: str | bytes, origin: str, marks: Marks, above: int) -> dict[str, Any]:
+def _read_document(
+    text: str | bytes, origin: str, marks: Marks, above: int
+) -> tuple[dict[str, Any], list[Problem]]:
+    """Return the document in *text*, and its repeated keys as problems."""
+    repeated = list[RepeatedKey]()
     try:
-        document = read(text, marks=marks, above=above)
+        document = read(text, marks=marks, repeated=repeated, above=above)
     except SeveralDocumentsError as error:
         hint = f"{error}. `config check` checks each; use one, in a file of its own"
         raise SettingsError(origin, (Problem("", hint),)) from None
     except YAMLTextError as error:
         raise SettingsError(origin, (Problem("", str(error)),)) from None
     if isinstance(document, dict):
-        return document
+        return document, describe_repeated(repeated)
     fields = f"a document with {', '.join(_TOP[:-1])}"
     found = "the file is empty" if document is None else f"{quoted(document)} is not a document"
     raise SettingsError(origin, (Problem("", f"{found}: it has to be {fields}"),))
+
+
+def describe_repeated(keys: Iterable[RepeatedKey]) -> list[Problem]:
+    """Return what is wrong with repeated *keys*."""
+    text = "repeated: this field is given above"
+    return [Problem(reduce(_entry, each.path, ""), text, each.mark) for each in keys]
 
 
 @contextmanager
@@ -176,7 +188,9 @@ def _locate_problems(origin: str, marks: Marks) -> Iterator[None]:
         yield
     except SettingsError as error:
         places = _places(marks)
-        located = [replace(each, mark=_nearest(each.path, places)) for each in error.problems]
+        located = [
+            replace(each, mark=each.mark or _nearest(each.path, places)) for each in error.problems
+        ]
         located.sort(key=lambda each: each.mark or (0, 0))  # in the order of the text
         raise SettingsError(origin, (*located,)) from None
 

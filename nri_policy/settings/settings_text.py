@@ -8,8 +8,22 @@ from typing import Any
 from msgspec import Struct
 
 from nri_policy.foundation.wording import printable, some
-from nri_policy.foundation.yamltext import MAX_SIZE, Marks, YAMLTextError, read, split
-from nri_policy.settings.document import Problem, SettingsError, find_place, load, load_values
+from nri_policy.foundation.yamltext import (
+    MAX_SIZE,
+    Marks,
+    RepeatedKey,
+    YAMLTextError,
+    read,
+    split,
+)
+from nri_policy.settings.document import (
+    Problem,
+    SettingsError,
+    describe_repeated,
+    find_place,
+    load,
+    load_values,
+)
 from nri_policy.settings.schema import Settings
 from nri_policy.settings.wrappers import is_config_map, is_old, is_other_object, is_values, texts_of
 
@@ -87,28 +101,36 @@ def _other_kind(found: Any) -> str:
     return found["kind"] if isinstance(found, dict) and is_other_object(found) else ""
 
 
-def _read(text: str | bytes, marks: Marks | None = None) -> Any:
+def _read(
+    text: str | bytes,
+    marks: Marks | None = None,
+    repeated: list[RepeatedKey] | None = None,
+    above: int = 0,
+) -> Any:
     """Return the content of *text*; None if unreadable: reading the settings reports why."""
+    repeated = [] if repeated is None else repeated
     try:
-        return read(text, marks=marks)
+        return read(text, marks=marks, repeated=repeated, above=above)
     except YAMLTextError:
         return None
 
 
 def find_settings(text: str | bytes, origin: str, above: int = 0) -> SettingsText:
     """Return where the settings are in *text*. Raises SettingsError if that is ambiguous."""
-    marks: Marks = {}
-    document = _read(text, marks)
+    marks, repeated = Marks(), list[RepeatedKey]()
+    document = _read(text, marks, repeated, above)
     if not isinstance(document, dict):
         return SettingsText(text=text, origin=origin, above=above)
     if is_config_map(document) and not is_old(document):
+        if repeated:
+            raise SettingsError(origin, (*describe_repeated(repeated),))
         texts = texts_of(document)
         keys = [key for key in texts if key.endswith((".yaml", ".yml"))] or [*texts]
         if len(keys) != 1:
             found = f"it has {some(keys)}" if keys else "it has no text"
             problem = f"{found}; one key with the text of the settings is expected"
             raise SettingsError(origin, (Problem("data", problem),))
-        key, line = keys[0], marks["data", keys[0]].line
+        key, line = keys[0], marks["data", keys[0]].line - above
         origin = f"{origin}, key {key}"
         if block := _block(text, texts[key], line):
             return SettingsText(text=block, origin=origin, above=above + line)

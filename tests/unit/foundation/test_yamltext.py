@@ -8,6 +8,7 @@ from nri_policy.foundation.yamltext import (
     MAX_DEPTH,
     MAX_VALUES,
     Marks,
+    RepeatedKey,
     YAMLTextError,
     read,
     read_all,
@@ -125,6 +126,13 @@ def test_keys_and_entries_are_marked_where_they_begin() -> None:
         ("a", "b", 1, "c"): (3, 5),
         ("d",): (4, 1),
     }
+
+
+def test_repeated_keys_can_be_collected_instead_of_refused() -> None:
+    repeated = list[RepeatedKey]()
+    text = "a:\n  - {b: 1,\n     b: 2}\na: 3\n"
+    assert read(text, repeated=repeated, above=4) == {"a": 3}
+    assert repeated == [(("a", 0, "b"), (7, 6)), (("a",), (8, 1))]
 
 
 def test_an_error_in_a_later_document_names_the_line_of_the_whole_text() -> None:

@@ -115,3 +115,29 @@ def test_a_file_that_is_too_long_is_not_taken_apart() -> None:
     (document,) = documents_of(b"a: 1\n---\nb: 2\n#" + b"-" * (1 << 20), "given.yaml")
     with pytest.raises(SettingsError, match="the text is longer than"):
         find_settings(document.text, document.origin).load()
+
+
+def test_a_repeated_key_hides_no_other_error() -> None:
+    head = "apiVersion: config.nri/v1alpha1\nkind: TopologyAwarePolicy\n"
+    spec = "pinCPU: true\n  pinCPU: false\n  pinMemry: 3\n  reservedResources: {cpu: 1}\n"
+    found = [
+        "line LINE, column 3: AT.pinCPU: repeated: this field is given above",
+        "line NEXT, column 3: AT.pinMemry: unknown field; did you mean 'pinMemory'?",
+    ]
+    for text, at, line in (
+        (f"{head}spec:\n  {spec}", "spec", 5),
+        (f"config:\n  {spec}", "config", 3),
+    ):
+        expected = [
+            each.replace("LINE", str(line)).replace("NEXT", str(line + 1)).replace("AT", at)
+            for each in found
+        ]
+        assert problems(text) == ("given.yaml", expected)
+
+
+def test_a_repeated_key_of_a_config_map_is_refused() -> None:
+    twice = f"{CONFIG_MAP}metadata: {{name: other}}\n"
+    assert problems(twice) == (
+        "given.yaml",
+        ["line 9, column 1: metadata: repeated: this field is given above"],
+    )
