@@ -19,11 +19,13 @@ import click
 import yaml
 from rich.console import Console, ConsoleOptions, RenderableType
 from rich.segment import Segment, Segments
+from rich.text import Text
 
 from nri_policy.foundation.wording import printable
 from nri_policy.report import plain
 
 _PIPED_WIDTH = 120  # columns
+_HANGING = 2  # columns by which the further lines of a paragraph are indented
 # ASCII substitutes of drawing characters, for terminals without Unicode
 _ASCII = str.maketrans("┌┐└┘╭╮╰╯├─│·…", "+++++++++-|.~")
 
@@ -76,8 +78,24 @@ def print_drawing(*drawings: RenderableType) -> None:
     width = _PIPED_WIDTH if piped else None
     console = Canvas(highlight=False, markup=False, emoji=False, width=width)
     for drawing in drawings:
-        for line in console.render_lines(drawing, pad=False):
+        shown = _wrap(drawing, console) if isinstance(drawing, Text) else drawing
+        for line in console.render_lines(shown, pad=False):
             console.print(Segments([*_trim(line), Segment.line()]))
+
+
+def _wrap(text: Text, console: Console) -> Text:
+    """Return *text* in lines that fit, those after the first of each line indented further."""
+    lines = list[Text]()
+    for line in text.split("\n", allow_blank=True):
+        first, *more = line.wrap(console, console.width) or [line]
+        lines.append(first)
+        if more:
+            indent = len(line.plain) - len(line.plain.lstrip()) + _HANGING
+            rest = line[len(first.plain.rstrip()) :]
+            rest = rest[len(rest.plain) - len(rest.plain.lstrip()) :]
+            for each in rest.wrap(console, max(1, console.width - indent)):
+                lines.append(Text(" " * indent) + each)
+    return Text("\n").join(lines)
 
 
 def _trim(line: list[Segment]) -> list[Segment]:

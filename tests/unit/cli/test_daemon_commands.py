@@ -65,7 +65,7 @@ Compared from left to right; the cell in [ ] decided.
   tight, fewer). For shared CPUs: containers that share there; fewer are better, then more CPU left
   id: number of the pool; the lower one wins
 Equal in all pools with room: isolated, affinity, near devices, depth by devices, memory kind,
-memory to grow, CPU to grow, CPU priority, others' memory, spread, others."""
+  memory to grow, CPU to grow, CPU priority, others' memory, spread, others."""
 FIELDS = {"pool", "cpus", "exclusive", "shared_milli", "isolated", "mems", "shares", "state"} | {
     "qos",
     "sort",
