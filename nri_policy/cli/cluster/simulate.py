@@ -252,7 +252,7 @@ def _summary(figures: Figures) -> str:
         parts.append(f"in use until the last job came: {', '.join(used)}")
     parts.append(f"{counted(figures.moves, 'pod')} moved from failed nodes")
     if figures.lost:
-        parts.append(f"{counted(figures.lost, 'group')} ended without room for such pods")
+        parts.append(f"{counted(figures.lost, 'group')} started again without room for such pods")
     if figures.preempted:
         parts.append(f"{counted(figures.preempted, 'group')} preempted")
     parts.append(f"attempts without room: {figures.attempts_without_room}")

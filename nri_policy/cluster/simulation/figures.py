@@ -45,7 +45,7 @@ class Figures(Struct, frozen=True, rename="camel"):
     kinds: list[KindFigures]
     utilisation: dict[str, float]  # share, by resource that the jobs ask for
     moves: int  # pods that were placed anew, because a node failed
-    lost: int  # groups that ended because a node failed
+    lost: int  # times that a group had to start again because a node failed
     preempted: int  # times that a group left for one of higher priority
     attempts_without_room: int
     timeline: list[Point]

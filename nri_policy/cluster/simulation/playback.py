@@ -2,7 +2,8 @@
 
 Groups wait in the service's own queue, with hosts set aside as on a live cluster. A group may end
 some time after it was placed; time goes on from event to event, none of it is waited for. So groups
-that are preempted leave at once, and wait again.
+that are preempted, or end with a failed node, leave at once: owners make their pods again, which
+wait.
 """
 
 from __future__ import annotations
@@ -90,7 +91,7 @@ class Simulation:
         self._most = 0.0  # the largest share of a resource that was in use
         self._peak: tuple[float, list[PlacementGroup]] | None = None  # when, and the groups then
         self._changed: dict[Key, PlacementGroup | None] = {}  # as before the step; None: new
-        self._preempted: dict[Key, Key] = {}  # in the step, by the group that needs the room
+        self._evicted: dict[Key, str] = {}  # in the step, and why
         self._ended: dict[Key, State] = {}  # in the step, and what they were
         self._over: set[Key] = set()  # groups that have ended, at some time
         topology = engine.state.settings.topologies[0]
@@ -139,7 +140,7 @@ class Simulation:
             if key not in self._groups
         ]
         self._changed.clear()
-        self._preempted.clear()
+        self._evicted.clear()
         self._ended.clear()
         return Played(step=step, groups=states, problems=problems, at=self._now, notes=notes)
 
@@ -286,11 +287,7 @@ class Simulation:
         )
         scaled = replace(group, pod_sets=pod_sets)
         units_of(scaled)  # refuses pods that fill no whole slices
-        waits, had_pods = key in self._waiting.queue, any(each.count for each in group.pod_sets)
-        if not (waits or group.status.assignments) and had_pods:
-            raise DocumentError(
-                path, f"the group has ended ({group.status.message}); apply it again"
-            )
+        waits = key in self._waiting.queue
         self._groups[key] = scaled
         if not any(each.count for each in pod_sets):
             self._set(key, GroupStatus(state="Placed", message="it has no pods"))
@@ -412,7 +409,10 @@ class Simulation:
             self._refuse(key, self._waiting.refusal(asked, found), hopeless=hopeless)
 
     def _replace(self, key: Key) -> None:
-        """Place the pods of failed nodes anew; under failFast a group without room ends."""
+        """Place the pods of failed nodes anew; under failFast all pods of a group without room.
+
+        Their owner makes them again, and they wait.
+        """
         group = self._groups[key]
         there, unhealthy = hosts_of(group), group.status.unhealthy_nodes
         found = self._waiting.place(key, group)
@@ -420,6 +420,8 @@ class Simulation:
             self._recorder.moves += sum(there[node] for node in unhealthy)
         elif self._engine.state.settings.failure.fail_fast:
             self._recorder.lost += 1
+            self._evict(key, f"its pods start again: {found.message}")
+            return
         else:
             self._waiting.queue.note_refusal(key, hopeless=False)
             self._say(key, found.message)
@@ -443,14 +445,18 @@ class Simulation:
             return False
         leaving = find_victims(self._engine, group) or []
         for each in leaving:
-            key = each.key
-            self._ending.pop(key, None)
-            self._set(key, GroupStatus())
-            self._queue_up(key)
-            self._preempted[key] = own
+            self._evict(each.key, f"preempted by {'/'.join(own)}")
         self._recorder.preempted += len(leaving)
         self._waiting.begin_round()
         return bool(leaving)
+
+    def _evict(self, key: Key, why: str) -> None:
+        """Have a group lose all its places, and wait."""
+        self._ending.pop(key, None)
+        self._waiting.queue.remove(key)
+        self._set(key, GroupStatus())
+        self._queue_up(key)
+        self._evicted[key] = why
 
     def _grow(self, key: Key, more: Counter[str]) -> None:
         """Find places for *more* pods of a group; what it has stays."""
@@ -477,8 +483,8 @@ class Simulation:
 
     def _change(self, key: Key) -> str:
         """Return what became of a group in the step."""
-        if key in self._preempted:
-            return f"preempted by {'/'.join(self._preempted[key])}"
+        if key in self._evicted:
+            return self._evicted[key]
         now = self._groups[key]
         return describe_change(self._changed.get(key, now), now)
 

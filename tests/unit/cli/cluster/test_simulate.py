@@ -204,16 +204,30 @@ def test_a_group_is_not_scaled_to_what_cannot_be(tmp_path: Path, scaled: Any, er
 
 @pytest.mark.parametrize(
     ("fail_fast", "after"),
-    [(True, ["Placed", "Unplaceable", "Unplaceable"]), (False, ["Placed", "Degraded", "Placed"])],
+    [(True, ["Placed", "Waiting", "Placed"]), (False, ["Placed", "Degraded", "Placed"])],
 )
-def test_what_has_no_room_ends_or_stays_until_the_node_is_back(
+def test_what_has_no_room_starts_again_or_stays_until_the_node_is_back(
     tmp_path: Path, fail_fast: bool, after: list[str]
 ) -> None:
-    steps = [{"apply": [job("j", 8, required=RACK)]}, {"fail": ["host-1-1"]}]
-    steps += [{"recover": ["host-1-1"]}]
+    steps = [{"apply": [job("j", 8, required=RACK), job("other", 8, required=RACK)]}]
+    steps += [{"fail": ["host-1-1"]}, {"recover": ["host-1-1"]}]
     _, played = play(tmp_path, *steps, settings={"failFast": fail_fast})
     assert [step["groups"][0]["state"] for step in played] == after
-    assert "doesn't allow to fit any of 4" in played[1]["groups"][0]["message"]
+    assert played[1]["groups"][0]["message"]
+
+
+def test_a_job_that_a_failed_node_ended_is_made_again_and_runs_from_its_start(
+    tmp_path: Path,
+) -> None:
+    """As the Job's controller does: in another rack if there is room, or later."""
+    first = {"at": "0s", "for": "10m", "apply": [job("j", 8, required=RACK)]}
+    (tmp_path / "w.json").write_text(json.dumps([first, {"at": "5m", "fail": ["host-1-1"]}]))
+    arguments = ("simulate", "--workload", str(tmp_path / "w.json"), "--synthetic", SPEC, "--steps")
+    report = json.loads(run(*arguments, "-o", "json")[1])
+    [group] = report["steps"][1]["groups"]
+    assert (group["state"], group["domains"]) == ("Placed", {"rack-2": 8})
+    assert group["change"].startswith('its pods start again: topology "default" doesn\'t allow')
+    assert (report["figures"]["seconds"], report["figures"]["lost"]) == (15 * 60, 1)
 
 
 def test_a_node_may_have_30_seconds_to_come_back(tmp_path: Path) -> None:
@@ -358,7 +372,7 @@ def test_pods_without_room_and_groups_that_end_are_said(tmp_path: Path) -> None:
     assert code == 0
     assert "rack-1: 4; 5 more pods cannot be placed: " in text
     assert "another message" in text
-    end = "0 pods moved from failed nodes; 1 group ended without room for such pods; "
+    end = "0 pods moved from failed nodes; 1 group started again without room for such pods; "
     assert text.splitlines()[-1] == f"{end}attempts without room: 1"
     figures = json.loads(run(*arguments, "-o", "json")[1])["figures"]
     assert (figures["lost"], figures["attemptsWithoutRoom"]) == (1, 1)
@@ -536,7 +550,6 @@ def test_a_group_that_is_scaled_to_nothing_has_no_places_and_may_come_back(tmp_p
 @pytest.mark.parametrize(
     ("steps", "error"),
     [
-        ([{"fail": ["host-1-1"]}, {"scale": {"j": 17}}], "scale.j: the group has ended (topology"),
         ([{"advance": "20s"}, {"scale": {"j": 3}}], "step 3: the group 'j' has ended"),
         ([{"delete": ["j"]}, {"expect": {"j": {}}}], "step 3: the group 'j' has ended"),
     ],
