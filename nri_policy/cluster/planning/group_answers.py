@@ -25,7 +25,7 @@ from nri_policy.cluster.planning.explanation import GroupExplanation, explain, i
 from nri_policy.cluster.planning.pods_alone import place_singly
 from nri_policy.cluster.planning.preview import TriedGroup, record_placed, tree_of_hosts
 from nri_policy.cluster.planning.queue_position import without_reserved
-from nri_policy.cluster.requests.annotations import GROUP_SIZE
+from nri_policy.cluster.requests.annotations import GROUP_SIZE, MAX_PER_HOST, SPREAD_OVER
 from nri_policy.cluster.requests.group import GROUP_LABEL, GroupStatus, PlacementGroup, PodSet
 from nri_policy.cluster.requests.request import (
     exclusive_of,
@@ -145,6 +145,11 @@ def notes_of(state: ClusterState, group: PlacementGroup) -> Iterator[str]:
             f"{group.full_name}: each of its pods is placed alone; {GROUP_LABEL} and {GROUP_SIZE}"
             " in the pod template make them one group"
         )
+        if any(each.request and each.request.spread_over for each in group.pod_sets):
+            yield (
+                f"{group.full_name}: a pod that is placed alone is spread over nothing; pods without"
+                f" a gate that ask only for {SPREAD_OVER} and {MAX_PER_HOST} are spread"
+            )
     nodes = state.nodes.values()
     for each in resolve_requests(group):
         name = f"{group.full_name}, pod set {each.name}"

@@ -236,6 +236,17 @@ def test_a_level_that_is_offered_comes_without_those_that_no_node_has(tmp_path: 
 @pytest.mark.parametrize(
     ("required", "offer"),
     [
+def test_pods_that_are_placed_alone_are_not_spread_and_a_note_says_so(tmp_path: Path) -> None:
+    gated = job("j", 3, spread="example.com/rack", kind="Deployment")
+    gated["spec"]["template"]["spec"]["schedulingGates"] = [{"name": "placement.nri/group"}]
+    for made, alone in ((gated, 1), (job("j", 3, spread="example.com/rack", kind="Deployment"), 0)):
+        file = write(tmp_path / "d.yaml", made)
+        (placed,) = json.loads(run("place", "-f", file, "--synthetic", SPEC, "-o", "json")[1])
+        assert len(placed["parts"]) == 2 - alone
+        said = "default/j: a pod that is placed alone is spread over nothing; pods without a gate"
+        assert [each.startswith(said) for each in placed["notes"]][1:] == [True] * alone
+
+
         ({}, f"; --levels {HOSTNAME} tries without it"),
         ({"required": HOSTNAME}, f"; --levels {HOSTNAME} tries without it"),
         ({"required": "topology.kubernetes.io/zone"}, ""),
