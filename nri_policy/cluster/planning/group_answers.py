@@ -176,7 +176,7 @@ def _unknown_resources(nodes: Collection[ClusterNode], pod_set: PodSet) -> Itera
 def _left_out(state: ClusterState, group: PlacementGroup, *, live: bool) -> list[str]:
     """Return a sentence for each reason for which nodes take no part in a group's topology.
 
-    It offers to leave out levels whose labels nodes lack, if the group does not name them.
+    Another offers to leave out levels whose labels nodes lack, if the group names only others.
     """
     tree = tree_of_hosts(state, group)
     topology, reasons = tree.shape.topology, group_by_reason(tree.left_out)
@@ -186,20 +186,21 @@ def _left_out(state: ClusterState, group: PlacementGroup, *, live: bool) -> list
     named = {level for each in resolve_requests(group) for level in named_levels(each.request)}
     is_first = topology.name == state.settings.topologies[0].name  # which --levels is about
     offer = ""
-    if others and named.isdisjoint(lacking) and (live or is_first):
-        offer = f"; --levels {','.join(others)} tries without it"
+    if lacking and others and named <= {*others, *topology.every_level[len(topology.levels) :]}:
+        without = f"without {', '.join(lacking)}"
         if live:
-            offer = f"; the levels [{', '.join(others)}] in the settings would do without it"
+            offer = f"the levels [{', '.join(others)}] in the settings would do {without}"
+        elif is_first:
+            offer = f"--levels {','.join(others)} tries {without}"
     hints: dict[str, str] = {}
     if live:  # a command says so of the cluster that it reads
         labels = {label for node in state.nodes.values() for label in node.labels}
         hints = {why: nearest_label(each, labels) for each, why in lacking.items()}
-    return [
-        describe_left_out(reason, nodes)
-        + hints.get(reason, "")
-        + (offer if reason in lacking.values() else "")
+    found = [
+        describe_left_out(reason, nodes) + hints.get(reason, "")
         for reason, nodes in reasons.items()
     ]
+    return [*found, *filter(None, [offer and f"{group.full_name}: {offer}"])]
 
 
 def _unknown_labels(nodes: Collection[ClusterNode], pod_set: PodSet) -> Iterator[str]:

@@ -393,8 +393,10 @@ def test_the_service_names_the_levels_of_its_settings() -> None:
     engine = engine_of(read_snapshot({"nodes": [one]}), read_settings(None))
     body = json.dumps([asked_group(1, 4)]).encode()
     (placed,) = json.loads(answer_place(engine, body))
-    note = (
-        "1 node left out: no label topology.kubernetes.io/zone (n); the levels"
-        " [kubernetes.io/hostname] in the settings would do without it"
-    )
-    assert (placed["notes"], json.loads(answer_explain(engine, body))["notes"]) == ([note], [note])
+    zone = "topology.kubernetes.io/zone"
+    assert placed["notes"] == [
+        f"1 node left out: no label {zone} (n)",
+        f"{placed['namespace']}/{placed['name']}: the levels [kubernetes.io/hostname] in the settings would do without"
+        f" {zone}",
+    ]
+    assert json.loads(answer_explain(engine, body))["notes"] == placed["notes"]

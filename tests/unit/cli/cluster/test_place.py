@@ -203,8 +203,9 @@ def test_nodes_that_take_no_part_are_noted_where_that_may_be_the_reason(tmp_path
     cluster = write(tmp_path / "cluster.json", *({"kind": "Node"} | each for each in nodes))
     where = ("--cluster", cluster, "--levels", f"example.com/rack,{HOSTNAME}", "-o", "json")
     left = [
-        f"1 node left out: no label example.com/rack (b); --levels {HOSTNAME} tries without it",
+        "1 node left out: no label example.com/rack (b)",
         "1 node left out: not ready (c)",
+        f"default/j: --levels {HOSTNAME} tries without example.com/rack",
     ]
     for pods in (4, 8):
         file = write(tmp_path / "job.yaml", job("j", pods))
@@ -215,6 +216,7 @@ def test_nodes_that_take_no_part_are_noted_where_that_may_be_the_reason(tmp_path
     for form in ("table", "html"):
         text = run("place", "-f", both, *where[:-1], form)[1]
         assert text.count("1 node left out: not ready (c)") == 1
+        assert text.count("1 node left out: no label example.com/rack (b)") == 1
 
 
 def test_a_level_that_is_offered_comes_without_those_that_no_node_has(tmp_path: Path) -> None:
@@ -230,12 +232,10 @@ def test_a_level_that_is_offered_comes_without_those_that_no_node_has(tmp_path: 
     code, text = run("place", *asked, "-o", "json")
     levels = f"--levels example.com/rack,{HOSTNAME}"
     assert (code, f"cluster place {levels}` tries it" in text) == (2, True)
+    assert "tries without" not in text, "that would not have the rack either"
     assert run("place", *asked, *levels.split())[0] == 0
 
 
-@pytest.mark.parametrize(
-    ("required", "offer"),
-    [
 def test_pods_that_are_placed_alone_are_not_spread_and_a_note_says_so(tmp_path: Path) -> None:
     gated = job("j", 3, spread="example.com/rack", kind="Deployment")
     gated["spec"]["template"]["spec"]["schedulingGates"] = [{"name": "placement.nri/group"}]
@@ -247,13 +247,16 @@ def test_pods_that_are_placed_alone_are_not_spread_and_a_note_says_so(tmp_path: 
         assert [each.startswith(said) for each in placed["notes"]][1:] == [True] * alone
 
 
-        ({}, f"; --levels {HOSTNAME} tries without it"),
-        ({"required": HOSTNAME}, f"; --levels {HOSTNAME} tries without it"),
-        ({"required": "topology.kubernetes.io/zone"}, ""),
+@pytest.mark.parametrize(
+    ("required", "offer"),
+    [
+        ({}, True),
+        ({"required": HOSTNAME}, True),
+        ({"required": "topology.kubernetes.io/zone"}, False),
     ],
 )
 def test_the_level_whose_label_nodes_lack_is_named_and_offered_to_leave_out(
-    tmp_path: Path, required: dict[str, str], offer: str
+    tmp_path: Path, required: dict[str, str], offer: bool
 ) -> None:
     cluster = write(tmp_path / "cluster.json", {"kind": "Node"} | node("a", cpu=9))
     asked = ("-f", write(tmp_path / "job.yaml", job("j", 6, **required)), "--cluster", cluster)
@@ -263,7 +266,10 @@ def test_the_level_whose_label_nodes_lack_is_named_and_offered_to_leave_out(
         found = json.loads(text)
         found = found[0] if command == "place" else found
         assert (code, found["status"]["message"]) == (1, f"no topology domains at level: {zone}")
-        assert found["notes"] == [f"1 node left out: no label {zone} (a){offer}"]
+        assert found["notes"] == [
+            f"1 node left out: no label {zone} (a)",
+            *[f"default/j: --levels {HOSTNAME} tries without {zone}"] * offer,
+        ]
         assert run(command, *asked, "--levels", HOSTNAME)[0] == (0 if offer else 2)
 
 
