@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 import click
+import msgspec
+import yaml
 from msgspec.structs import replace
+from rich.console import RenderableType
+from rich.padding import Padding
 from rich.text import Text
 
 from nri_policy.cli.cluster.documents import (
@@ -27,7 +31,8 @@ from nri_policy.cli.output import print_document, print_drawing
 from nri_policy.cli.terminal.fitting import Columns
 from nri_policy.cluster.objects.assignment import Assignment
 from nri_policy.cluster.objects.document import format_amount
-from nri_policy.cluster.objects.node import HOSTNAME
+from nri_policy.cluster.objects.matching import tolerate
+from nri_policy.cluster.objects.node import HOSTNAME, Taint
 from nri_policy.cluster.objects.priority import PriorityClasses
 from nri_policy.cluster.objects.settings import ZONE_LEVEL
 from nri_policy.cluster.planning.changes import SuggestedChange
@@ -110,7 +115,7 @@ def _print(name: str, explanation: GroupExplanation, form: str) -> None:
         print_document(explanation, form)
 
 
-def _draw(name: str, explanation: GroupExplanation) -> Iterator[Columns | Text]:
+def _draw(name: str, explanation: GroupExplanation) -> Iterator[RenderableType]:
     yield Text(f"{name}: {describe_outcome(explanation.status, explanation.refused)}")
     yield from (Text(f"note: {each}") for each in explanation.notes)
     yield from (Text(each) for each in _queued(explanation.standing))
@@ -143,7 +148,7 @@ def _draw(name: str, explanation: GroupExplanation) -> Iterator[Columns | Text]:
         yield Text("")
         yield Text("It would fit")
         for change in explanation.changes:
-            yield Text(f"  {_change(change)}")
+            yield Padding(Text(_change(change)), (0, 0, 0, 2))
     elif explanation.status.state == "Unplaceable" and explanation.pod_sets:
         yield Text("")
         yield Text("No change was found that would make it fit")
@@ -238,14 +243,29 @@ def _change(change: SuggestedChange) -> str:
         return f"if {counts}{'' if change.most else '; perhaps with more'}"
     if change.hosts:
         return f"with {counted(change.hosts, 'more host')} like {change.like}"
+    if change.taints:
+        return _tolerating(change.taints)
     if change.leaving or change.leaving_pods:
         return f"if these were removed: {', '.join((*change.leaving, *_pods(change)))}"
+    return f"if {_other_request(change)}"
+
+
+def _other_request(change: SuggestedChange) -> str:
     names = f"pod set{'s' * (len(change.pod_sets) > 1)} {' and '.join(change.pod_sets)}"
     if change.level is not None:
-        return f"if {names} required only one {change.level}"
+        return f"{names} required only one {change.level}"
     if change.slice_level is not None:
-        return f"if slices of {names} required only one {change.slice_level}"
-    return f"if {names} allowed {counted(change.max_per_host or 0, 'pod')} on a host"
+        return f"slices of {names} required only one {change.slice_level}"
+    return f"{names} allowed {counted(change.max_per_host or 0, 'pod')} on a host"
+
+
+def _tolerating(taints: Sequence[Taint]) -> str:
+    """Return which taints pods would have to tolerate, and the tolerations to write."""
+    wanted = [msgspec.to_builtins(tolerate(each)) for each in taints]
+    given = [{name: value for name, value in each.items() if value} for each in wanted]
+    written = yaml.safe_dump(given, default_flow_style=True, sort_keys=False, width=10_000).strip()
+    names = " and ".join(map(str, taints))
+    return f"if its pods tolerated {names}; in the pod template: tolerations: {written}"
 
 
 def _count(change: SuggestedChange, name: str) -> str:

@@ -126,6 +126,12 @@ def find_untolerated(taints: Iterable[Taint], tolerations: Iterable[Toleration])
     return None
 
 
+def tolerate(taint: Taint) -> Toleration:
+    """Return the toleration of just this taint."""
+    operator = "Equal" if taint.value else "Exists"
+    return Toleration(taint.key, operator, taint.value or None, taint.effect)
+
+
 def is_selected(labels: Mapping[str, str], selector: Mapping[str, str]) -> bool:
     """Return whether *labels* have all of a node selector."""
     return all(labels.get(key) == value for key, value in selector.items())

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from itertools import product
 from math import prod
@@ -13,7 +14,9 @@ from nri_policy.cluster.engine.bisection import smallest_fitting
 from nri_policy.cluster.engine.engine import Engine
 from nri_policy.cluster.engine.preemption import find_fewest, find_lower_groups
 from nri_policy.cluster.engine.unit_placement import tree_of
+from nri_policy.cluster.objects.matching import find_untolerated, tolerate
 from nri_policy.cluster.objects.metadata import Key
+from nri_policy.cluster.objects.node import Taint
 from nri_policy.cluster.objects.pod import Pod
 from nri_policy.cluster.requests.group import PlacementGroup, PlacementRequest, PodSet
 from nri_policy.cluster.requests.request import Unit
@@ -21,6 +24,8 @@ from nri_policy.cluster.requests.request import Unit
 MAX_TRIES = 40  # trials of smaller pod counts
 _MAX_COMBINATIONS = 100  # of such numbers of several pod sets
 _SHARES = 16  # that are tried instead, where there are more
+_MAX_TAINTS = 8  # that are tried, those of most nodes
+_OF_KUBERNETES = "node.kubernetes.io/"  # keys of taints that say what is wrong with a node
 COMES_BACK = ("DaemonSet", "Node")  # owners of pods that return to their node at once
 
 
@@ -34,6 +39,7 @@ class SuggestedChange(Struct, frozen=True, rename="camel", omit_defaults=True):
     level: str | None = None  # use this level instead of the requested level
     slice_level: str | None = None  # the same for its slices
     max_per_host: int | None = None  # so many pods on a host
+    taints: list[Taint] = []  # that its pods would have to tolerate
     leaving: list[str] = []  # groups that would have to leave, as namespace/name
     leaving_pods: list[str] = []  # pods of no group that would have to leave, in the same way
     hosts: int = 0  # so many more that are empty
@@ -59,7 +65,7 @@ def find_changes(
         changes += _coarser(engine, group, unit)
         changes += _coarser_slices(engine, group, unit)
         changes += _more_per_host(engine, group, unit.workers)
-    return [*changes, *_leaving(engine, group, pods)]
+    return [*changes, *_tolerating(engine, group), *_leaving(engine, group, pods)]
 
 
 def _with(group: PlacementGroup, *changed: PodSet) -> PlacementGroup:
@@ -209,6 +215,46 @@ def _more_per_host(engine: Engine, group: PlacementGroup, pod_set: PodSet) -> li
         return []
     most = smallest_fitting(low, high, fits)
     return [SuggestedChange(pod_sets=[pod_set.name], max_per_host=most)]
+
+
+def _tolerating(engine: Engine, group: PlacementGroup) -> list[SuggestedChange]:
+    """Return each taint of nodes with whose toleration the group fits; else the fewest together."""
+    taints = _find_repelling(engine, group)
+
+    def fits(tolerated: Sequence[Taint]) -> bool:
+        return _fits(engine, _with(group, *(_bearing(each, tolerated) for each in group.pod_sets)))
+
+    enough = [each for each in taints if fits([each])]
+    if not enough and len(taints) > 1:
+        together = find_fewest(taints, fits)
+        return [SuggestedChange(taints=together)] if together else []
+    return [SuggestedChange(taints=[each]) for each in enough]
+
+
+def _find_repelling(engine: Engine, group: PlacementGroup) -> list[Taint]:
+    """Return the taints that keep pods of a group off most nodes, as long as these are well."""
+    state = engine.state
+    found: Counter[Taint] = Counter()
+    for pod_set in group.pod_sets:
+        topology = state.topology_of(pod_set)
+        tolerations = (
+            *pod_set.template.spec.tolerations,
+            *(topology.tolerations if topology else ()),
+        )
+        for node in state.nodes.values():
+            found.update(
+                each
+                for each in node.taints
+                if not each.key.startswith(_OF_KUBERNETES) and find_untolerated([each], tolerations)
+            )
+    return [taint for taint, _ in found.most_common(_MAX_TAINTS)]
+
+
+def _bearing(pod_set: PodSet, taints: Iterable[Taint]) -> PodSet:
+    """Return a pod set whose pods tolerate *taints*."""
+    spec = pod_set.template.spec
+    spec = replace(spec, tolerations=(*spec.tolerations, *map(tolerate, taints)))
+    return replace(pod_set, template=replace(pod_set.template, spec=spec))
 
 
 def _leaving(engine: Engine, group: PlacementGroup, pods: Iterable[Pod]) -> list[SuggestedChange]:

@@ -30,8 +30,8 @@ SPEC = "zone:2 rack:2 host:2 cpu:4 memory:8Gi"
 SVG = "{http://www.w3.org/2000/svg}"
 
 
-def run(*arguments: str, given: str = "") -> tuple[int, str]:
-    done = CliRunner(env={"COLUMNS": "160"}).invoke(
+def run(*arguments: str, given: str = "", columns: int = 160) -> tuple[int, str]:
+    done = CliRunner(env={"COLUMNS": f"{columns}"}).invoke(
         main, ["cluster", *arguments], input=given, prog_name="nri-policy"
     )
     assert done.exception is None or isinstance(done.exception, SystemExit)
@@ -236,6 +236,22 @@ def test_an_explanation_says_what_limits_and_what_would_help(tmp_path: Path) -> 
         "if pod set main required only one topology.kubernetes.io/zone",
         "with 1 more host like host-1-1-1",
     ]
+
+
+def test_a_toleration_that_would_help_is_written_out_and_wraps_below_itself(
+    tmp_path: Path,
+) -> None:
+    taint = {"key": "dedicated", "value": "ml", "effect": "NoSchedule"}
+    nodes = [node("n1", RACK="r"), node("n2", RACK="r", taints=[taint])]
+    where = write(tmp_path / "c.json", *(named("Node", each) for each in nodes))
+    file = write(tmp_path / "job.yaml", job("j", 8, required=RACK))
+    levels = f"{RACK},{HOST}"
+    _, text = run("explain", "-f", file, "--cluster", where, "--levels", levels, columns=80)
+    assert (
+        "  if its pods tolerated dedicated=ml:NoSchedule; in the pod template:\n"
+        "  tolerations: [{key: dedicated, operator: Equal, value: ml, effect:\n"
+        "  NoSchedule}]\n"
+    ) in text
 
 
 def test_overbooked_hosts_and_the_hosts_that_would_help_are_said_as_they_are(

@@ -118,6 +118,23 @@ def test_fewer_pods_or_a_coarser_level_would_do() -> None:
     ]
 
 
+def test_each_taint_whose_toleration_is_enough_is_named_and_else_those_that_are_together() -> None:
+    ml, old = ({"key": key, "effect": "NoSchedule"} for key in ("ml", "old"))
+    lost = {"key": "node.kubernetes.io/unreachable", "effect": "NoExecute"}
+    taints = ([], [ml], [ml | {"value": "x"}, old], [lost])
+    nodes = [node(f"n{at}", ZONE="x", RACK="r", taints=each) for at, each in enumerate(taints)]
+    pods = pod_set(8, {"required": "example.com/rack"})
+    assert explained(group(pods), nodes=nodes)["changes"][1:] == [
+        {"taints": [ml | {"value": None}]}
+    ]
+    both = explained(group(pod_set(12)), nodes=nodes)["changes"][1:]
+    assert [[each["key"] for each in one["taints"]] for one in both] == [["ml", "old"]], (
+        "the first for any value"
+    )
+    most = pod_set(16, spec={"tolerations": [{"operator": "Exists"}]})
+    assert explained(group(most), nodes=nodes[:1])["changes"] == [{"counts": {"main": 4}}]
+
+
 def test_only_groups_of_lower_priority_would_have_to_leave_and_none_in_vain() -> None:
     racks = {"required": "example.com/rack"}
     others = [
@@ -197,7 +214,8 @@ def test_a_leader_that_no_node_takes_is_named() -> None:
     assert (leader["podSet"], leader["leads"], leader["wanted"]) == ("leader", "w", 1)
     assert leader["excluded"] == {'taint "x/gpu:NoSchedule"': 3}
     assert "only 4 out of 2 pod(s), none beside the leader" in answer["status"]["message"]
-    assert answer["changes"] == []
+    toleration = {"taints": [{**taint, "value": None}]}
+    assert answer["changes"] == [toleration]
 
 
 def test_what_fits_needs_no_change() -> None:
