@@ -485,9 +485,8 @@ def test_a_label_that_is_no_level_can_be_made_one(tmp_path: Path) -> None:
     assert code == 2
     message = json.loads(text)[0]["status"]["message"]
     whole = f"{zones},{RACK},{HOST}"
-    offer = f"spec: {{topologies: [{{name: default, levels: [{whole.replace(',', ', ')}]}}]}}"
-    assert offer in message
-    assert f"--levels {whole}`" in message
+    offer = f"`nri-policy cluster place --levels {whole}` tries it as one; a ClusterPlacement with"
+    assert f'{offer} these levels in topology "default" makes it one' in message
     assert run("place", "-f", asked, "--synthetic", SPEC, "--levels", whole)[0] == 0
     code, text = run("tree", "--synthetic", SPEC, "--levels", "a,a")
     assert (code, "'a' is given twice" in text) == (2, True)

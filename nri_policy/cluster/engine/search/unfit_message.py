@@ -150,7 +150,7 @@ def _zones_of(kind: str, view: ClusterView) -> str:
 
 
 def _offer(level: str, topology: Topology, nodes: Collection[ClusterNode]) -> str:
-    """Return settings with which the label would be a level.
+    """Return levels among which the label would be one.
 
     It comes before the first level that has more domains, as the coarser one of the two. Levels
     whose label no node carries are left out: no node would take part.
@@ -164,9 +164,8 @@ def _offer(level: str, topology: Topology, nodes: Collection[ClusterNode]) -> st
     at = next(finer, len(known) - topology.by_host)
     levels = [*known[:at], level, *known[at:]]
     return (
-        f"; it would be a level with a ClusterPlacement that has spec: {{topologies: [{{name:"
-        f" {topology.name}, levels: [{', '.join(levels)}]}}]}}; `nri-policy cluster"
-        f" place --levels {','.join(levels)}` tries it"
+        f"; `nri-policy cluster place --levels {','.join(levels)}` tries it as one; a"
+        f' ClusterPlacement with these levels in topology "{topology.name}" makes it one'
     )
 
 

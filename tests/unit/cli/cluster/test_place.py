@@ -231,7 +231,7 @@ def test_a_level_that_is_offered_comes_without_those_that_no_node_has(tmp_path: 
     )
     code, text = run("place", *asked, "-o", "json")
     levels = f"--levels example.com/rack,{HOSTNAME}"
-    assert (code, f"cluster place {levels}` tries it" in text) == (2, True)
+    assert (code, f"cluster place {levels}` tries it as one" in text) == (2, True)
     assert "tries without" not in text, "that would not have the rack either"
     assert run("place", *asked, *levels.split())[0] == 0
 

@@ -121,7 +121,7 @@ def test_fewer_pods_or_a_coarser_level_would_do() -> None:
 def test_each_taint_whose_toleration_is_enough_is_named_and_else_those_that_are_together() -> None:
     ml, old = ({"key": key, "effect": "NoSchedule"} for key in ("ml", "old"))
     lost = {"key": "node.kubernetes.io/unreachable", "effect": "NoExecute"}
-    taints = ([], [ml], [ml | {"value": "x"}, old], [lost])
+    taints: list[list[Object]] = [[], [ml], [ml | {"value": "x"}, old], [lost]]
     nodes = [node(f"n{at}", ZONE="x", RACK="r", taints=each) for at, each in enumerate(taints)]
     pods = pod_set(8, {"required": "example.com/rack"})
     assert explained(group(pods), nodes=nodes)["changes"][1:] == [
