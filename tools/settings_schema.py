@@ -59,6 +59,7 @@ _TAKEN: dict[Any, Schema] = {
     readers.text: _TEXT,
     readers.integer: _WHOLE,
     readers.natural: {**_WHOLE, "minimum": 0},
+    readers.movers: {**_WHOLE, "minimum": 0, "maximum": readers.MAX_MOVERS},
     readers.integer_text: {"type": ["integer", "string"]},
     readers.rate: {**_QUANTITY, "description": "an amount a second, such as 50M or 100"},
     readers.nanoseconds: {

@@ -22,7 +22,7 @@ from nri_policy.settings.document import (
 )
 from nri_policy.settings.pinning import describe_unset
 from nri_policy.settings.rdt import RDT, RDTAllocation, RDTPartition
-from nri_policy.settings.readers import class_name, endpoint
+from nri_policy.settings.readers import MAX_MOVERS, class_name, endpoint
 from nri_policy.settings.reload_result import ReloadResult
 from nri_policy.settings.scheduling import (
     REALTIME,
@@ -73,6 +73,7 @@ __all__ = [
     "API_VERSION",
     "KIND",
     "LEVEL_NAMES",
+    "MAX_MOVERS",
     "RDT",
     "REALTIME",
     "Address",

@@ -42,6 +42,7 @@ _NODE_ID = re.compile(r"[0-9]{1,4}")
 _MAX_NODE_ID = 1023  # the kernel's MAX_NUMNODES is 1 << 10 at most
 _SHORTEST_PERIOD = 1.0  # seconds; more frequent polling costs too much
 MAX_ENTRIES = 1000  # of a list or map
+MAX_MOVERS = 16
 CLASS_NAME = re.compile(r"[A-Za-z0-9._-]{1,64}")
 _FREQUENCY = re.compile(r"([0-9]{0,9}\.?[0-9]{1,9}) *(khz|k|mhz|m|ghz|g)?")
 _KILOHERTZ = {None: 1, "k": 1, "khz": 1, "m": 1000, "mhz": 1000, "g": 10**6, "ghz": 10**6}
@@ -152,6 +153,13 @@ def natural(value: object) -> int:
     """Read a whole number of at least 0."""
     if integer(value) < 0:
         raise ValueError(f"{quoted(value)} is less than 0")
+    return integer(value)
+
+
+def movers(value: object) -> int:
+    """Read how many containers may move for one; the engine tries no more together."""
+    if not 0 <= integer(value) <= MAX_MOVERS:
+        raise ValueError(f"{quoted(value)} is not from 0 to {MAX_MOVERS}")
     return integer(value)
 
 

@@ -91,7 +91,7 @@ class Readiness(Section, frozen=True, kw_only=True):
 class MakeWay(Section, frozen=True, kw_only=True):
     """Containers that share CPUs may move to a wider pool to keep exclusive CPUs together."""
 
-    movers: Annotated[int, readers.natural] = 4  # maximum for one container; 0: no moves
+    movers: Annotated[int, readers.movers] = 4  # maximum for one container; 0: no moves
 
 
 class MetricGroups(Section, frozen=True, kw_only=True):

@@ -19,13 +19,13 @@ from nri_policy.foundation.wording import counted
 from nri_policy.pools.supply import Column, Search, Table
 from nri_policy.pools.tree import Pool
 from nri_policy.pools.width import Width
+from nri_policy.settings import MAX_MOVERS
 from nri_policy.workload.request import Isolation, Request
 
 # narrow, few movers, to a narrow pool, small ones, the first
 _Order = tuple[Width, int, Width, int, int]
 
 NARROWEST = (1, 1, 1)
-_LOOKED_AT = 16  # movers of a target that are tried together
 _DOMAINS = ("socket", "NUMA node", "L3 cache")
 
 
@@ -85,7 +85,7 @@ def find_relocations(
             if left.parent is None or (best is not None and len(best.movers) <= most):
                 break
             n = len(grant.exclusive)
-            best = search.relocation(left, target, n, request, _LOOKED_AT) or best
+            best = search.relocation(left, target, n, request, MAX_MOVERS) or best
         if best is not None:
             width, to = layout.widths.pools[target.id], layout.widths.pools[best.to.id]
             found.append(((width, len(best.movers), to, best.milli, target.id), best))

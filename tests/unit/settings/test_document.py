@@ -412,6 +412,8 @@ def test_the_sample_has_every_supported_field_with_its_default() -> None:
         ("instrumentation.httpEndpoint", 8891, f"8891 is not {ENDPOINT}"),
         ("instrumentation.reportPeriod", "10ms", "'10ms' is too short; at least 1s is required"),
         ("instrumentation.reportPeriod", 30, f"30 is not {DURATION}"),
+        ("makeWay.movers", 17, "17 is not from 0 to 16"),
+        ("makeWay.movers", -1, "-1 is not from 0 to 16"),
         ("log.klog", "v=4", "'v=4' is not a map"),
         (
             "log.klog",
