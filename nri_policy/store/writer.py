@@ -148,8 +148,15 @@ class StoreWriter:
     def _write_record(
         self, event: Event, outcome: Outcome, view: NodeView, now: float, introduced: int = 0
     ) -> int:
-        """Add a record of *event*; *introduced* is the size of a layout written before it."""
-        held, form = self._changed_grants(view), encode_event(event)
+        """Add a record of *event*; *introduced* is the size of a layout written before it.
+
+        The end of a pod is none if its containers and its room were gone: theirs say it.
+        """
+        held = self._changed_grants(view)
+        if isinstance(event, PodStopped) and not held and outcome == Decision():
+            self._resizes.pop(event.pod_id, None)
+            return introduced
+        form = encode_event(event)
         if isinstance(event, Resized) and not held:
             size = self._repeat(event, form, outcome, now)
             if size:

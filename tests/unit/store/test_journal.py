@@ -6,7 +6,7 @@ import pytest
 from msgspec.structs import replace
 
 from nri_policy.engine.choice.shortage import PlacementError
-from nri_policy.engine.event import Created, Reconfigured, Resized, kind
+from nri_policy.engine.event import Created, PodStopped, Reconfigured, Resized, Stopped, kind
 from nri_policy.engine.grant import Decision
 from nri_policy.foundation.cpuset import CPUSet
 from nri_policy.node import view_of
@@ -102,6 +102,21 @@ def test_what_was_never_decided_has_no_record(tmp_path: Path) -> None:
     store, _ = stores.started(tmp_path)
     with open_journal(store.path) as journal:
         assert journal.latest("default/nobody/c0") is None
+
+
+def test_the_end_of_a_pod_is_recorded_only_if_something_of_it_was_left(tmp_path: Path) -> None:
+    store, engine = stores.started(tmp_path)
+    stopped, left = nodes.container(100), nodes.container(100)
+    for event in (
+        *(Created(container=each) for each in (stopped, left)),
+        Stopped(container_id=stopped.id),
+        *(PodStopped(pod_id=each.pod.id) for each in (stopped, left)),
+    ):
+        stores.commit(store, engine, event)
+    with open_journal(store.path) as journal:
+        ends = [each.event for each in journal.records(0) if isinstance(each.event, PodStopped)]
+    assert ends == [PodStopped(pod_id=left.pod.id)]
+    assert stores.grants(engine) == {}
 
 
 def test_records_are_read_on_from_a_number(tmp_path: Path) -> None:

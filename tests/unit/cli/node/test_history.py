@@ -23,7 +23,7 @@ EVENING = 1.7e9  # 2023-11-14T22:13:20Z
 
 
 class Node(Struct):
-    """A node that has stopped: on it a batch made room for a database, which ended later."""
+    """A node that has stopped: on it a batch made room for a database; both ended later."""
 
     state: Path
     batch: Container
@@ -40,7 +40,7 @@ def node(tmp_path: Path) -> Node:
         Started(container_id=database.id, now=EVENING),
         Created(container=nodes.container(99_000)),
         Stopped(container_id=database.id),
-        PodStopped(pod_id=database.pod.id),
+        PodStopped(pod_id=batch.pod.id),
     ]
     for hours, event in enumerate(events):
         stores.commit(store, engine, event, now=EVENING + 3600 * hours)
@@ -74,7 +74,8 @@ def test_what_happened_is_listed_with_names_without_what_changed_nothing(node: N
     _, *records = listed(node)
     found = [(each["event"], each["container"]) for each in records]
     assert (found[0], found[1]) == (("created", node.batch.full_name), ("created", database))
-    assert found[-2:] == [("stopped", database), ("pod-stopped", database.rpartition("/")[0])]
+    pod = node.batch.full_name.rpartition("/")[0]
+    assert found[-2:] == [("stopped", database), ("pod-stopped", pod)]
     assert [each["refused"] for each in records] == [False, False, True, False, False]
 
 
@@ -123,8 +124,10 @@ def test_a_pod_is_told_of_what_others_changed_for_it(node: Node) -> None:
     for other in ("was placed", "stopped"):
         assert (node.batch.full_name, f"{node.database.full_name} {other}") in changes
     assert f"{name}/batch → " in text
-    assert listed(node, f"default/{name}/batch") == listed(node, name)
-    assert listed(node, f"{name}/batch") == listed(node, name)
+    of_pod = listed(node, name)
+    assert of_pod[-1]["event"] == "pod-stopped"
+    assert listed(node, f"default/{name}/batch") == of_pod[:-1]
+    assert listed(node, f"{name}/batch") == of_pod[:-1]
     latest = "Nothing is recorded of that; the latest record is of 2023-11-15 03:13:20+00:00.\n"
     assert history(node, name, "--since", "1h").stdout == latest
 
