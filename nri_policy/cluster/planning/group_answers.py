@@ -147,8 +147,8 @@ def notes_of(state: ClusterState, group: PlacementGroup) -> Iterator[str]:
         )
         if any(each.request and each.request.spread_over for each in group.pod_sets):
             yield (
-                f"{group.full_name}: a pod that is placed alone is spread over nothing; pods without"
-                f" a gate that ask only for {SPREAD_OVER} and {MAX_PER_HOST} are spread"
+                f"{group.full_name}: a pod that is placed alone is spread over nothing; pods"
+                f" without a gate that ask only for {SPREAD_OVER} and {MAX_PER_HOST} are spread"
             )
     nodes = state.nodes.values()
     for each in resolve_requests(group):
