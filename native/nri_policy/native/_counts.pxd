@@ -3,6 +3,15 @@ from libc.stdint cimport int32_t, int64_t, uint8_t
 from nri_policy.native._domains cimport Domains, Mask, Rows, Vector
 
 
+cdef struct _Held:  # by one domain
+    int64_t pods
+    int64_t slices
+    int64_t pods_l
+    int64_t slices_l
+    int64_t leaders
+    int64_t score
+
+
 cdef class Counts:
     cdef readonly Domains domains
     cdef readonly Rows rows
@@ -29,6 +38,8 @@ cdef class Counts:
     cdef bint has_nodes(self, int domain)
     cdef int level_of(self, int domain)
     cdef int _first_leaf(self, int domain) noexcept nogil
+    cdef void count_again(self, int leaf) noexcept nogil
+    cdef bint add_change(self, int domain, int level, _Held *before, _Held *after) noexcept nogil
     cdef void count_leaf(self, int leaf) noexcept nogil
     cdef void roll_up(self, int domain, int level) noexcept nogil
     cdef refresh(self)

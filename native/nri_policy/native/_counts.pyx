@@ -298,12 +298,7 @@ cdef class Counts:
             self.hosts.refresh()
         if self.epoch == rows.epoch:
             for at in range(self.seen, rows.changes):
-                leaf = rows.changed[at]
-                self.count_leaf(leaf)
-                domain = domains.parent[domains.offset[domains.levels - 1] + leaf]
-                for level in range(domains.levels - 2, -1, -1):
-                    self.roll_up(domain, level)
-                    domain = domains.parent[domain]
+                self.count_again(rows.changed[at])
         else:
             with nogil:
                 for leaf in range(domains.leaves):
@@ -312,6 +307,38 @@ cdef class Counts:
                     for domain in range(domains.offset[level], domains.offset[level + 1]):
                         self.roll_up(domain, level)
         self.epoch, self.seen = rows.epoch, rows.changes
+
+    cdef void count_again(self, int leaf) noexcept nogil:
+        """Count a changed leaf, and the domains above it up to the first that keeps its counts."""
+        cdef int level = self.domains.levels - 1, domain = self.domains.offset[level] + leaf
+        cdef _Held before = _held(self, domain), after, above
+        self.count_leaf(leaf)
+        after = _held(self, domain)
+        while level > 0 and (self.host_of or not _equal(&before, &after)):  # hosts may have changed alone
+            level, domain = level - 1, self.domains.parent[domain]
+            above = _held(self, domain)
+            if not self.add_change(domain, level, &before, &after):
+                self.roll_up(domain, level)
+            before, after = above, _held(self, domain)
+
+    cdef bint add_change(self, int domain, int level, _Held *before, _Held *after) noexcept nogil:
+        """Add what a child holds more or less than *before*; return False if all children are to be counted."""
+        cdef int inner = self.inner[level + 1]
+        cdef int64_t pods = self.pods[domain], slices = self.slices[domain]
+        if self.leaders or self.host_of or self.cap_level >= 0 or pods == INT32_MAX or slices == INT32_MAX:
+            return False
+        pods += after.pods - before.pods
+        if inner:
+            pods -= after.pods % inner - before.pods % inner
+        slices += after.slices - before.slices
+        if pods >= INT32_MAX or slices >= INT32_MAX:
+            return False
+        self.pods[domain] = <int32_t> pods
+        if self.slices != self.pods:
+            self.slices[domain] = <int32_t> (pods // self.size if level == self.slice_level else slices)
+        if self.score:
+            self.score[domain] += after.score - before.score
+        return True
 
     cdef void count_leaf(self, int leaf) noexcept nogil:
         cdef int domain = self.domains.offset[self.domains.levels - 1] + leaf, at
@@ -392,6 +419,20 @@ cdef class Counts:
         while self.domains.low[domain] != self.domains.high[domain]:
             domain = self.domains.low[domain]
         return domain - self.domains.offset[self.domains.levels - 1]
+
+
+cdef _Held _held(Counts counts, int domain) noexcept nogil:
+    return _Held(
+        counts.pods[domain], counts.slices[domain], counts.pods_l[domain], counts.slices_l[domain],
+        counts.leaders[domain] if counts.leaders else 0, counts.score[domain] if counts.score else 0,
+    )
+
+
+cdef bint _equal(_Held *one, _Held *other) noexcept nogil:
+    return (
+        one.pods == other.pods and one.slices == other.slices and one.pods_l == other.pods_l
+        and one.slices_l == other.slices_l and one.leaders == other.leaders and one.score == other.score
+    )
 
 
 cdef int32_t *_array(list numbers, int leaves) except NULL:
