@@ -182,7 +182,7 @@ def structural(schema: Schema) -> Schema:
 
 PEER_VALUES = (
     *("allowPCT", "extraEnv", "initContainerImage", "nri", "openshift", "plugin-test"),
-    *("podPriorityClassNodeCritical", "ports"),
+    *("hostPort", "podPriorityClassNodeCritical", "ports"),
 )
 
 

@@ -486,6 +486,19 @@ def test_values_of_the_peers_chart_are_refused_with_what_they_are_here() -> None
     assert "image.repository has to be given" in templated().stderr
 
 
+def test_values_of_the_peers_older_charts_are_refused_too() -> None:
+    done = templated(hostPort=8891, nri={"patchRuntimeConfig": True})
+    refused = [line.strip() for line in done.stderr.splitlines() if ": here " in line]
+    assert [each.partition(": here ")[::2] for each in refused] == [
+        (
+            "hostPort",
+            "not available: Prometheus scrapes the address of the pod, at the port of"
+            " config.instrumentation.httpEndpoint",
+        ),
+        ("nri.patchRuntimeConfig", "enableNRI"),
+    ]
+
+
 def test_empty_lists_of_the_peers_chart_and_its_label_are_taken() -> None:
     text = rendered(nodeSelector=[], affinity=[], configGroupLabel="example.com/group")
     pod = documents(text)["DaemonSet nri-policy"]["spec"]["template"]["spec"]
