@@ -107,6 +107,26 @@ def parse_manifests(text: str, replicas: int, factory: ContainerFactory) -> Mani
     return Manifests(pods=wanted, notes=(*notes, *filter(None, map(_note_misplaced, objects))))
 
 
+def expand(document: Any) -> Iterator[PodManifest]:
+    """Yield the pods that an object creates, or each object of a List.
+
+    They have the names that `what-if` gives them on an empty node. Raises ManifestError.
+    """
+    for each in _objects(document):
+        for pod, count in _manifests(each):
+            if (total := count * len(pod.spec.every_container)) > MAX_CONTAINERS:
+                raise ManifestError(f"{total} containers are too many; at most {MAX_CONTAINERS}")
+            first = _first_ordinal(each)
+            if count == 1 and first is None:
+                yield pod
+                continue
+            for number in range(count):
+                name = f"{pod.metadata.name}-{number + (1 if first is None else first)}"
+                yield msgspec.structs.replace(
+                    pod, metadata=msgspec.structs.replace(pod.metadata, name=name)
+                )
+
+
 def _refuse(wrong: list[str]) -> NoReturn:
     more = [f"and {len(wrong) - _MAX_NAMED} more"] if len(wrong) > _MAX_NAMED else []
     raise ManifestError("; ".join([*wrong[:_MAX_NAMED], *more]))

@@ -19,9 +19,9 @@ from nri_policy.foundation import yamltext
 from nri_policy.foundation.cpuset import CPUSet
 from nri_policy.foundation.units import parse_duration
 from nri_policy.foundation.wording import did_you_mean, quoted
-from nri_policy.manifests.pod import PodManifest, read_pod
+from nri_policy.kubelet.manifest_pods import expand
+from nri_policy.manifests.pod import PodManifest
 from nri_policy.manifests.resources import ManifestError, ResourceChange, read_part
-from nri_policy.manifests.workloads import WORKLOADS
 from nri_policy.simulation.device_manager import DriverDevice, PluginDevice
 
 # What can be expected of a container: the fields of a result.
@@ -210,7 +210,7 @@ def _load(path: Path) -> list[Any]:
 
 
 def _apply(value: object, folder: Path) -> Apply:
-    pods = []
+    pods = list[PodManifest]()
     for number, item in enumerate(value if isinstance(value, list) else [value]):
         if isinstance(item, Mapping) and item.keys() == {"file"}:
             source = folder / str(item["file"])
@@ -220,7 +220,7 @@ def _apply(value: object, folder: Path) -> Apply:
         for where, manifest in manifests:
             try:
                 _refuse_others(manifest)
-                pods.append(read_pod(manifest))
+                pods += expand(manifest)
             except ManifestError as error:
                 text = ": ".join(filter(None, ["apply", where, str(error)]))
                 within = ("apply", number) if isinstance(value, list) else ("apply",)
@@ -229,7 +229,7 @@ def _apply(value: object, folder: Path) -> Apply:
 
 
 def _refuse_others(manifest: object) -> None:
-    """Raise ManifestError for an object that is no pod: nothing here makes pods, or allocates."""
+    """Raise ManifestError for what is no object, or a claim: nothing here allocates."""
     if isinstance(manifest, str):
         raise ManifestError(f"{quoted(manifest)} is not a manifest; of a file write {{file: NAME}}")
     if not isinstance(manifest, Mapping):
@@ -239,11 +239,9 @@ def _refuse_others(manifest: object) -> None:
     kind = str(manifest.get("kind"))
     if kind in {"ResourceClaim", "ResourceClaimTemplate"}:
         raise ManifestError(
-            f"a {kind}: only pods are applied; the step `claims` lists what claims are allocated,"
+            f"a {kind} is not applied; the step `claims` lists what claims are allocated,"
             " and what-if tries claims of a file"
         )
-    if kind in {*WORKLOADS, "CronJob", "List"}:
-        raise ManifestError(f"a {kind}: only pods are applied; what-if tries what creates pods")
 
 
 def _settings(value: object) -> ChangeSettings:

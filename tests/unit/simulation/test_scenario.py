@@ -42,6 +42,29 @@ DOCUMENTED = """
 """
 
 
+def workload(kind: str, name: str, **spec: Any) -> dict[str, Any]:
+    return {
+        "apiVersion": "apps/v1",
+        "kind": kind,
+        "metadata": {"name": name},
+        "spec": {"template": {"spec": pod()["spec"]}, **spec},
+    }
+
+
+def test_objects_that_create_pods_are_applied_as_their_pods(tmp_path: Path) -> None:
+    objects = [
+        workload("Deployment", "web", replicas=2),
+        workload("StatefulSet", "db", replicas=2),
+        {"apiVersion": "v1", "kind": "List", "items": [pod("one"), workload("DaemonSet", "agent")]},
+    ]
+    (tmp_path / "all.yaml").write_text("---\n".join(map(yaml.dump, objects)))
+    for given in (objects, {"file": "all.yaml"}):
+        step = read_step({"apply": given}, folder=tmp_path)
+        assert isinstance(step, Apply)
+        names = [each.metadata.name for each in step.pods]
+        assert names == ["web-1", "web-2", "db-0", "db-1", "one", "agent"]
+
+
 def test_the_documented_steps_are_read(tmp_path: Path) -> None:
     (tmp_path / "scenario.yaml").write_text(DOCUMENTED)
     (tmp_path / "pods.yaml").write_text("---\n".join(yaml.dump(pod(name)) for name in "ab"))
@@ -95,9 +118,16 @@ def test_the_documented_steps_are_read(tmp_path: Path) -> None:
         ),
         (
             {"apply": pod() | {"apiVersion": "batch/v1", "kind": "Job"}},
-            "apply: a Job: only pods are applied; what-if tries what creates pods",
+            "apply: template: null is not a map",
         ),
-        ({"apply": pod() | {"kind": "Service"}}, "apply: kind: 'Service' is not Pod"),
+        (
+            {"apply": workload("Deployment", "web", replicas=1001)},
+            "apply: 1001 containers are too many; at most 1000",
+        ),
+        (
+            {"apply": pod() | {"kind": "Service"}},
+            "apply: kind: 'Service' does not create pods; these",
+        ),
         ({"apply": {"file": "none.yaml"}}, "none.yaml: cannot be read: No such file"),
         ({"delete": [""]}, "delete: '' is not name or name/name or name/name/name"),
         ({"delete": ["a//b"]}, "delete: 'a//b' is not"),
@@ -165,7 +195,7 @@ def test_an_error_names_the_field(tmp_path: Path, step: Any, message: str) -> No
         ("- apply:\n    {kind: Pod}\n", "line 1: step 1: apply: "),
         ("- settings: {a: &a {apply: [{kind: Pod}]}}\n- *a\n", "line 2: step 2: apply: [0]: "),
         ("- advance: &a 1s\n- *a\n", "line 2: step 2: a step is a map"),
-        ("- apply: {file: scenario.yaml}", "scenario.yaml: document 1: a Pod manifest is"),
+        ("- apply: {file: scenario.yaml}", "yaml: document 1: a manifest is a map, not a list"),
     ],
 )
 def test_an_error_names_file_and_step(tmp_path: Path, text: str, message: str) -> None:

@@ -142,7 +142,7 @@ def test_a_scenario_without_settings_takes_them_from_a_file(scenario: Path) -> N
         (
             "apiVersion: v1, kind: Pod, metadata: {name: large",
             "apiVersion: resource.k8s.io/v1, kind: ResourceClaim, metadata: {name: large",
-            "line 5: step 2: apply: [1]: a ResourceClaim: only pods are applied; the step `claims`",
+            "line 5: step 2: apply: [1]: a ResourceClaim is not applied; the step `claims`",
         ),
         ("- settings", " - - settings", "line 2"),
     ],
