@@ -12,7 +12,7 @@ from nri_policy.cli.options import form_option
 from nri_policy.cli.output import print_document, print_drawing
 from nri_policy.cli.terminal.fitting import Columns
 from nri_policy.foundation.units import format_bytes
-from nri_policy.report import ResourceTopology
+from nri_policy.report import ResourceTopology, Zone, ZoneResource
 
 _PODS_TO_COME = (
     "Available excludes the requests of pods whose containers are not created yet or were refused;"
@@ -38,9 +38,12 @@ def command(control_socket: Path, form: str) -> None:
 
 
 def _table(topology: ResourceTopology) -> Columns:
+    others = {zone.name: _others(zone) for zone in topology.zones}
+    more = any(others.values())
     table = Columns(
         *("zone", "type", "CPU", "allocatable", "available"),
         *("memory", "allocatable", "available"),
+        *(["others"] if more else []),
         right=("CPU", "allocatable", "available", "memory"),
         whole=("zone", "memory"),
         dispensable=("type",),
@@ -56,5 +59,20 @@ def _table(topology: ResourceTopology) -> Columns:
                 format_bytes(int(amount))
                 for amount in (memory.capacity, memory.allocatable, memory.available)
             ),
+            *([Text(others[zone.name])] if more else []),
         )
     return table
+
+
+def _others(zone: Zone) -> str:
+    """Return what a zone has of huge pages and devices, and what is left of each, by line."""
+    return "\n".join(
+        f"{each.name}: {_amount(each, each.available)} of {_amount(each, each.allocatable)}"
+        " available"
+        for each in zone.resources
+        if each.name not in {"cpu", "memory"} and each.capacity != "0"
+    )
+
+
+def _amount(resource: ZoneResource, amount: str) -> str:
+    return format_bytes(int(amount)) if resource.name.startswith("hugepages-") else amount

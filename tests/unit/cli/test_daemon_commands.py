@@ -695,6 +695,23 @@ def test_a_what_if_that_makes_no_sense_is_a_wrong_usage(
     beside_a_daemon(tmp_path, check)
 
 
+def test_nrt_shows_the_huge_pages_of_zones_that_have_any(tmp_path: Path) -> None:
+    def check(control: Path) -> None:
+        result = CliRunner(env={"COLUMNS": "140"}).invoke(
+            main, ["nrt", "--control-socket", str(control)]
+        )
+        heads, first, second, *_ = (" ".join(line.split()) for line in lines(result))
+        assert heads.endswith("memory allocatable available others")
+        assert "hugepages" not in first
+        assert second.endswith(" hugepages-1Gi: 3 GiB of 4 GiB available")
+
+    using = pod("dpdk", "1")
+    for amounts in using["spec"]["containers"][0]["resources"].values():
+        amounts["hugepages-1Gi"] = "1Gi"
+    machine = "package:1 numa:2(memory=8GiB hugepages-1Gi=0,4) core:4 pu:1"
+    beside_a_daemon(tmp_path, check, using, machine=machine)
+
+
 @pytest.mark.parametrize(
     "args",
     [
