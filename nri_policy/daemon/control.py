@@ -146,6 +146,7 @@ class Control:
                 containers=len(view.placed),
                 refused=len(self._list_refused(view)),
                 online_cpus=layout.machine.online,
+                offline_cpus=layout.machine.offline or None,
                 reserved_cpus=layout.capacity.reserved,
                 isolated_cpus=layout.capacity.isolated,
                 exclusive_cpus=view.exclusive,

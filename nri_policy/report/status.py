@@ -48,6 +48,7 @@ class StatusReport(Struct, frozen=True, kw_only=True, omit_defaults=True):
     tunables: Mapping[str, int] = {}  # how many there are, by state
     cpu_seconds: float = 0.0  # that the daemon has used since its start
     memory_bytes: int = 0  # that it has in memory now (RSS)
+    offline_cpus: CPUSet | None = None  # None: all are online
 
     @property
     def usage(self) -> str:

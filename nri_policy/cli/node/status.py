@@ -52,6 +52,8 @@ def _table(status: StatusReport, settings: SettingsReport) -> Table:
     table.add_row("refused", f"{status.refused}{why}")
     table.add_row("pools", str(status.pools))
     table.add_row("CPUs online", cpu_list(status.online_cpus))
+    if status.offline_cpus:
+        table.add_row("CPUs offline", cpu_list(status.offline_cpus))
     table.add_row("CPUs reserved", cpu_list(status.reserved_cpus))
     table.add_row("CPUs isolated", cpu_list(status.isolated_cpus))
     table.add_row("CPUs exclusive", cpu_list(status.exclusive_cpus))
@@ -65,7 +67,7 @@ def _table(status: StatusReport, settings: SettingsReport) -> Table:
     if status.latest_reload is not None:
         table.add_row("latest reload", Text(_outcome(status.latest_reload), overflow="fold"))
     for publication in status.publications:
-        table.add_row("topology", Text(_format_publication(publication), overflow="fold"))
+        table.add_row("nrt", Text(_format_publication(publication), overflow="fold"))
     note = left_alone(settings)
     for notice in (*([note] if note else []), *status.notices):
         table.add_row("note", Text(notice, overflow="fold"))

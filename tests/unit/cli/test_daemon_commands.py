@@ -695,6 +695,14 @@ def test_a_what_if_that_makes_no_sense_is_a_wrong_usage(
     beside_a_daemon(tmp_path, check)
 
 
+def test_status_lists_cpus_that_are_offline(tmp_path: Path) -> None:
+    def check(control: Path) -> None:
+        assert json.loads(run(control, "status", "-o", "json").stdout)["offline_cpus"] == "12-15"
+        assert ["CPUs", "offline", "12-15"] in [*map(str.split, lines(run(control, "status")))]
+
+    beside_a_daemon(tmp_path, check, machine=f"{MACHINE} offline=12-15")
+
+
 def test_nrt_shows_the_huge_pages_of_zones_that_have_any(tmp_path: Path) -> None:
     def check(control: Path) -> None:
         result = CliRunner(env={"COLUMNS": "140"}).invoke(
