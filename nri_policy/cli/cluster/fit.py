@@ -42,8 +42,8 @@ _MOST_ROWS = 60
     type=FILE,
     multiple=True,
     required=True,
-    help="A Pod, or a Job, Deployment, ReplicaSet or StatefulSet, of which one pod is tried; - for"
-    " stdin.",
+    help="A Pod, or an object that makes pods, such as a Job, Deployment or JobSet: one pod of its"
+    " template of most pods is tried; - for stdin.",
 )
 @click.option("--all", "every", is_flag=True, help="Show every node, however many there are.")
 @snapshot_options

@@ -108,6 +108,26 @@ def read_job_set(value: object, path: str) -> list[PlacementGroup]:
     return groups
 
 
+def largest_job_template(value: object, path: str) -> tuple[object, str]:
+    """Return the pod template of a JobSet of which most pods are made, and its path."""
+    jobs = convert(value, _JobSet, path).spec.replicated_jobs
+    if not jobs:
+        raise DocumentError(join(path, "spec.replicatedJobs"), "it is empty")
+
+    def pods(job: _ReplicatedJob) -> int:
+        return count_parallel(job.template.spec) * _or_one(job.replicas)
+
+    places = each_at(jobs, join(path, "spec.replicatedJobs"))
+    job, place = max(places, key=lambda each: pods(each[0]))
+    return job.template.spec.template, join(place, "template.spec.template")
+
+
+def worker_template(value: object, path: str) -> tuple[object, str]:
+    """Return the pod template of a LeaderWorkerSet's workers, and its path."""
+    of = convert(value, _LeaderWorkerSet, path).spec.leader_worker_template
+    return of.worker_template, join(path, "spec.leaderWorkerTemplate.workerTemplate")
+
+
 def read_leader_workers(value: object, path: str) -> list[PlacementGroup]:
     """Return the groups of a LeaderWorkerSet; raises DocumentError."""
     given = convert(value, _LeaderWorkerSet, path)

@@ -45,7 +45,12 @@ from nri_policy.cluster.requests.group import (
     read_group,
 )
 from nri_policy.cluster.requests.request import units_of
-from nri_policy.cluster.workloads.job_sets import read_job_set, read_leader_workers
+from nri_policy.cluster.workloads.job_sets import (
+    largest_job_template,
+    read_job_set,
+    read_leader_workers,
+    worker_template,
+)
 from nri_policy.cluster.workloads.membership import POD_GROUP_API
 from nri_policy.cluster.workloads.pod_sets import (
     check_fields,
@@ -300,26 +305,42 @@ def _is_made_by(value: Object, makers: Collection[tuple[object, ...]]) -> bool:
 
 
 def make_pod_document(value: Object, path: str) -> Object:
-    """Return the Pod that stands for all that a workload of one template makes.
+    """Return the Pod that stands for all that a workload makes; raises DocumentError.
 
-    Raises DocumentError for other kinds.
+    Of several templates, that of most pods counts, of a LeaderWorkerSet that of the workers.
     """
-    known = ("Pod", *_COUNTS, _CRON_JOB)
+    known = ("Pod", *_COUNTS, _CRON_JOB, "JobSet", "LeaderWorkerSet", *REPLICA_KINDS)
     if value.get("kind") == _CRON_JOB:
         value, path = _job_of(value, path)
     kind = _kind(value, path, known)
     if kind == "Pod":
         check_fields(value, path)
         return value
-    if kind not in _COUNTS:
-        hint = did_you_mean(kind, known) or f"; there are: {', '.join(known)}"
+    if kind not in known:
+        hint = "" if kind in KINDS else did_you_mean(kind, known)  # such a kind is no misspelling
+        hint = hint or f"; there are: {', '.join(known)}"
         raise DocumentError(join(path, "kind"), f"{quoted(kind)} does not stand for one pod{hint}")
     refuse(mistyped_workload(value), path)
-    given = convert(value, _Workload, path)
-    check_fields(given.spec.template, join(path, "spec.template"))
-    own = convert(given.spec.template, _Template, join(path, "spec.template"))
-    named = {"name": given.metadata.name, "namespace": given.metadata.namespace}
+    metadata = convert(value, Identified, path).metadata
+    template, place = _largest_template(value, kind, path)
+    check_fields(template, place)
+    own = convert(template, _Template, place)
+    named = {"name": metadata.name, "namespace": metadata.namespace}
     return {"kind": "Pod", "metadata": {**(own.metadata or {}), **named}, "spec": own.spec}
+
+
+def _largest_template(value: Object, kind: str, path: str) -> tuple[object, str]:
+    """Return the pod template of a workload of which most pods are made, and its path."""
+    if kind == "JobSet":
+        return largest_job_template(value, path)
+    if kind == "LeaderWorkerSet":
+        return worker_template(value, path)
+    if kind in REPLICA_KINDS:
+        found = max(replicas_of(value, path), key=lambda each: each.count, default=None)
+        if found is None:
+            raise DocumentError(join(path, "spec"), "it has no pod template")
+        return found.template, found.path
+    return convert(value, _Workload, path).spec.template, join(path, "spec.template")
 
 
 def _kind(value: Object, path: str, known: Iterable[str]) -> str:

@@ -25,7 +25,7 @@ BAD = {
     "kind: [Pod]": "kind: a list (1 entry) is no kind; there are: Pod, Deployment",
     "spec: {}": "kind: it is missing; there are: Pod, Deployment",
     "kind: Service": "0 objects; give one pod; left out: 1 Service",
-    "kind: JobSet": "kind: 'JobSet' does not stand for one pod; there are: Pod",
+    "kind: JobSet": "metadata",
     "- 1": "1 is not a Kubernetes object",
 }
 

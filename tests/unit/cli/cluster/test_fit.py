@@ -354,3 +354,69 @@ def test_the_service_does_not_listen_in_the_open() -> None:
     done = CliRunner().invoke(main, ["cluster", "run", "--listen", "0.0.0.0"])
     assert done.exit_code == 2
     assert "without a certificate only loopback is listened on" in done.output
+
+
+def _of(cpu: int) -> Any:
+    container = {"name": "c", "resources": {"requests": {"cpu": str(cpu)}}}
+    return {"spec": {"containers": [container]}}
+
+
+@pytest.mark.parametrize(
+    ("kind", "spec"),
+    [
+        (
+            "PyTorchJob",
+            {
+                "pytorchReplicaSpecs": {
+                    "Master": {"replicas": 1, "template": _of(1)},
+                    "Worker": {"replicas": 3, "template": _of(9)},
+                }
+            },
+        ),
+        (
+            "JobSet",
+            {
+                "replicatedJobs": [
+                    {"name": "a", "template": {"spec": {"template": _of(1)}}},
+                    {"name": "b", "replicas": 2, "template": {"spec": {"template": _of(9)}}},
+                ]
+            },
+        ),
+        (
+            "LeaderWorkerSet",
+            {"leaderWorkerTemplate": {"leaderTemplate": _of(1), "workerTemplate": _of(9)}},
+        ),
+        (
+            "RayCluster",
+            {
+                "headGroupSpec": {"template": _of(1)},
+                "workerGroupSpecs": [{"groupName": "w", "replicas": 2, "template": _of(9)}],
+            },
+        ),
+    ],
+)
+def test_a_pod_of_the_template_of_most_pods_is_tried(tmp_path: Path, kind: str, spec: Any) -> None:
+    made = {"kind": kind, "metadata": {"name": "j"}, "spec": spec}
+    (tmp_path / "j.json").write_text(json.dumps(made))
+    arguments = ["fit", "-f", str(tmp_path / "j.json"), "--synthetic", "host:2 cpu:8", "-o", "json"]
+    done = CliRunner().invoke(main, ["cluster", *arguments])
+    found = [each["reason"] for each in json.loads(done.output)]
+    assert (done.exit_code, found) == (1, ['resource "cpu"'] * 2)
+
+
+@pytest.mark.parametrize(
+    ("kind", "spec", "error"),
+    [
+        ("PyTorchJob", {"pytorchReplicaSpecs": {}}, "spec: it has no pod template"),
+        ("JobSet", {"replicatedJobs": []}, "spec.replicatedJobs: it is empty"),
+        ("TrainJob", {}, "kind: 'TrainJob' does not stand for one pod; there are: Pod, Depl"),
+    ],
+)
+def test_an_object_without_a_template_is_refused(
+    tmp_path: Path, kind: str, spec: Any, error: str
+) -> None:
+    made = {"kind": kind, "metadata": {"name": "j"}, "spec": spec}
+    (tmp_path / "j.json").write_text(json.dumps(made))
+    arguments = ["cluster", "fit", "-f", str(tmp_path / "j.json"), "--synthetic", "host:2 cpu:8"]
+    done = CliRunner().invoke(main, arguments)
+    assert (done.exit_code, error in done.output) == (2, True), done.output
