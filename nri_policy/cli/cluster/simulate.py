@@ -249,7 +249,8 @@ def _summary(figures: Figures) -> str:
     parts = []
     if any(figures.utilisation.values()):  # else all came at once, and there is no share over time
         used = (f"{name} {share:.1%}" for name, share in figures.utilisation.items())
-        parts.append(f"in use until the last job came: {', '.join(used)}")
+        until = "the last job came" if figures.used_until < figures.seconds else "the end"
+        parts.append(f"in use until {until}: {', '.join(used)}")
     parts.append(f"{counted(figures.moves, 'pod')} moved from failed nodes")
     if figures.lost:
         parts.append(f"{counted(figures.lost, 'group')} started again without room for such pods")

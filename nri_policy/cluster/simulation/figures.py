@@ -39,9 +39,10 @@ class Point(Struct, frozen=True):
 
 
 class Figures(Struct, frozen=True, rename="camel"):
-    """Figures of all jobs; utilisation until the last job arrived."""
+    """Figures of all jobs; utilisation until the last came, or of jobs at the start until the end."""
 
     seconds: float
+    used_until: float  # seconds, of the utilisation
     kinds: list[KindFigures]
     utilisation: dict[str, float]  # share, by resource that the jobs ask for
     moves: int  # pods that were placed anew, because a node failed
@@ -136,6 +137,7 @@ class Recorder:
         main = max(shares, key=lambda name: shares[name], default=None)
         return Figures(
             seconds=now,
+            used_until=until,
             kinds=[self._of_kind(kind) for kind in sorted(kinds)],
             utilisation=shares,
             moves=self.moves,

@@ -339,6 +339,7 @@ def test_a_workload_has_figures_of_what_came_and_went(tmp_path: Path) -> None:
     text = run(*arguments)[1]
     rows = [" ".join(line.split()) for line in text.splitlines()]
     assert rows[2] == "huge 1 0 1 - - - -"
+    assert rows[3].startswith("in use until the last job came: cpu 80.0%; ")
     assert rows[4].startswith('never placed: default/d: topology "default"')
 
 
@@ -376,6 +377,12 @@ def test_pods_without_room_and_groups_that_end_are_said(tmp_path: Path) -> None:
     assert text.splitlines()[-1] == f"{end}attempts without room: 1"
     figures = json.loads(run(*arguments, "-o", "json")[1])["figures"]
     assert (figures["lost"], figures["attemptsWithoutRoom"]) == (1, 1)
+
+
+def test_what_jobs_at_the_start_use_counts_until_the_end(tmp_path: Path) -> None:
+    (tmp_path / "w.json").write_text(json.dumps(WORKLOAD[:1]))
+    arguments = ("simulate", "--workload", str(tmp_path / "w.json"), "--synthetic", SPEC)
+    assert "in use until the end: cpu 50.0%; " in run(*arguments)[1]
 
 
 def test_synthetic_jobs_are_the_same_for_the_same_seed() -> None:
