@@ -3,7 +3,7 @@
 | object | groups |
 |---|---|
 | JobSet | one, with a pod set for each of its Jobs: those of all replicas |
-| … with `exclusive-topology`, also on a replicated Job | one for each such Job, beside that of all other Jobs |
+| … with `exclusive-topology`, also on a replicated Job or its pods | one for each such Job, beside that of all other Jobs |
 | LeaderWorkerSet | one for each replica: a leader, and `size` - 1 workers |
 | … with `subgroup-exclusive-topology` | one for each sub-group of each replica |
 """  # noqa: E501 - a table
@@ -91,14 +91,16 @@ def read_job_set(value: object, path: str) -> list[PlacementGroup]:
         own = each.template.metadata or _Metadata()
         annotations = own.annotations or {}
         check_owner(annotations, join(place, "template.metadata.annotations"))
-        own_level = annotations.get(JOBSET_EXCLUSIVE, level)
         job, many = each.template.spec, _or_one(each.replicas)
-        count = count_parallel(job) * (1 if own_level else many)
         template = join(place, "template.spec.template")
-        pod_set = make_pod_set(each.name, count, job.template, template)
+        count = count_parallel(job)
+        pod_set = make_pod_set(each.name, count * many, job.template, template)
+        # on its pods, too, the service takes it for that of their Job
+        of_pods = pod_set.template.annotations.get(JOBSET_EXCLUSIVE)
+        own_level = of_pods or annotations.get(JOBSET_EXCLUSIVE, level)
         if own_level:
             _check_number(many, join(place, "replicas"))
-            made = _exclusive([pod_set], own_level)
+            made = _exclusive([replace(pod_set, count=count)], own_level)
             names = [f"-{each.name}-{index}" for index in range(many)]
             groups += [make_group(given.metadata, made, path, name) for name in names]
         else:

@@ -62,6 +62,17 @@ def test_a_replicated_job_may_be_exclusive_beside_others() -> None:
     }
 
 
+def test_the_annotation_on_the_pods_of_a_replicated_job_makes_each_of_its_jobs_exclusive() -> None:
+    """As the service reads it from these pods."""
+    jobs = [replicated("w", 2), replicated("d", 2)]
+    jobs[1]["template"]["spec"]["template"]["metadata"] = {"annotations": JOBSET}
+    assert shape(read("JobSet", {"replicatedJobs": jobs})) == {
+        "s": {"w": 4},
+        "s-d-0": {"d": 2, "exclusive": RACK},
+        "s-d-1": {"d": 2, "exclusive": RACK},
+    }
+
+
 @pytest.mark.parametrize(
     ("size", "of", "policy", "expected"),
     [
