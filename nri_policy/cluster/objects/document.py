@@ -15,7 +15,15 @@ import msgspec
 from msgspec import Raw
 
 from nri_policy.foundation.mismatch import MismatchError, find_mismatch, unknown_field
-from nri_policy.foundation.units import MAX_AMOUNT, format_bytes, format_cpu, parse_bytes, parse_cpu
+from nri_policy.foundation.units import (
+    BILLIONTHS,
+    MAX_AMOUNT,
+    format_bytes,
+    format_cpu,
+    parse_bytes,
+    parse_cpu,
+    parse_exact,
+)
 from nri_policy.foundation.wording import did_you_mean, quoted
 
 CPU = "cpu"
@@ -116,12 +124,24 @@ def _parsed(is_cpu: bool, value: Wire) -> int:
     return parse_cpu(value) if is_cpu else parse_bytes(value)
 
 
+@lru_cache(maxsize=4096, typed=True)
+def _check_whole(value: Wire) -> None:
+    """Raise ValueError for a quantity that is no whole number."""
+    if parse_exact(value) % BILLIONTHS:
+        raise ValueError(f"{quoted(value)} is not a whole number, such as 1 or 8")
+
+
 def parse_amounts(values: Mapping[str, Wire] | None, path: str) -> Amounts:
-    """Return the quantities of a pod; raises DocumentError, also for negative ones."""
+    """Return the quantities of a pod; raises DocumentError, also for negative ones.
+
+    Fractions of an extended resource are refused, as the API server does.
+    """
     amounts = {}
     for resource, value in (values or {}).items():
         try:
             amounts[resource] = _parsed(resource == CPU, value)
+            if "/" in resource and "kubernetes.io/" not in resource:
+                _check_whole(value)
         except ValueError as error:
             raise DocumentError(join(path, resource), str(error)) from None
     return amounts

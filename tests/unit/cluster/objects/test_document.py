@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from nri_policy.cluster.objects.document import DocumentError, parse_supply
+from nri_policy.cluster.objects.document import DocumentError, parse_amounts, parse_supply
 from nri_policy.cluster.objects.pod import read_pod
 from nri_policy.cluster.objects.settings import read_settings
 from nri_policy.cluster.requests.group import read_group
@@ -171,3 +171,11 @@ def test_what_the_pod_requests_stands_for_its_containers() -> None:
         ],
     )
     assert read_pod(given, "").spec.effective() == {"cpu": 2000, "x/gpu": 1, "memory": 2**30}
+
+
+@pytest.mark.parametrize("value", ["0.5", 0.5, "1500m"])
+def test_a_fraction_of_an_extended_resource_is_refused(value: Any) -> None:
+    with pytest.raises(DocumentError, match=r"x/gpu: .* is not a whole number"):
+        parse_amounts({"cpu": "0.5", "memory": "0.5", "x/gpu": value}, "")
+    whole = {"x/gpu": "2k", "x/none": "2000m", "hugepages-2Mi": "4Mi"}
+    assert parse_amounts(whole, "") == {"x/gpu": 2000, "x/none": 2, "hugepages-2Mi": 4 << 20}
