@@ -30,7 +30,7 @@ from nri_policy.cluster.simulation import synthetic
 from nri_policy.cluster.snapshot import ClusterSnapshot, read_snapshot
 from nri_policy.cluster.zones.numa_node import find_unknown_policy
 from nri_policy.foundation.garbage import collection_paused
-from nri_policy.foundation.wording import counted, one_line, quoted, some
+from nri_policy.foundation.wording import counted, did_you_mean, one_line, quoted, some
 from nri_policy.kube.client import Client
 from nri_policy.kube.connection import access, describe
 from nri_policy.kube.errors import APIError, KubeconfigError
@@ -109,6 +109,7 @@ class ClusterSource(Struct, frozen=True):
                 settings = read_settings(given.settings)
             settings = self._with_levels(settings)
             self._note_unknown_labels(settings, snapshot)
+            _note_unknown_zones(settings, snapshot)
             return snapshot, settings
 
     def _note_unknown_labels(self, settings: ClusterSettings, snapshot: ClusterSnapshot) -> None:
@@ -176,6 +177,18 @@ class ClusterSource(Struct, frozen=True):
         except APIError as error:
             server = describe(kubeconfig) if kubeconfig else "the cluster"
             raise Failure(f"{server}: {error}", Exit.UNREACHABLE) from error
+
+
+def _note_unknown_zones(settings: ClusterSettings, snapshot: ClusterSnapshot) -> None:
+    """Note on stderr the types of zones in the settings that no node reports."""
+    asked = dict.fromkeys(each for one in settings.topologies for each in one.below_host)
+    if not asked or not snapshot.zones:
+        return
+    known = {zone.type for each in snapshot.zones for zone in each.zones}
+    for name in sorted(asked.keys() - known):
+        hint = did_you_mean(name, known) or f"; there are: {some(known, len(known))}"
+        text = f"note: no node reports zones of type {quoted(name)} (belowHost){hint}"
+        click.echo(one_line(text), err=True)
 
 
 def _not_counted(given: ClusterFiles, snapshot: ClusterSnapshot) -> Iterator[str]:

@@ -664,6 +664,19 @@ def test_a_level_that_is_no_label_of_a_node_is_noted_with_those_that_are_near() 
     assert "note" not in run("tree", "--synthetic", SPEC, "--levels", f"{RACK},{HOST}")[1]
 
 
+def test_a_type_of_zones_that_no_node_reports_is_noted(tmp_path: Path) -> None:
+    topology = {"levels": [RACK, HOST], "belowHost": ["numa", "node"]}
+    spec = {"topologies": [topology]}
+    document = {"apiVersion": "config.nri/v1alpha1", "kind": "ClusterPlacement", "spec": spec}
+    given = ["--synthetic", f"{SPEC} socket:2", "--settings"]
+    text = run("tree", *given, write(tmp_path / "s.yaml", document))[1]
+    note = "note: no node reports zones of type"
+    assert f"{note} 'numa' (belowHost); there are: Node, socket, virtual node\n" in text
+    assert f"{note} 'node' (belowHost); did you mean 'Node'?\n" in text
+    topology["belowHost"] = ["Node"]
+    assert note not in run("tree", *given, write(tmp_path / "s.yaml", document))[1]
+
+
 def test_pods_of_a_deployment_are_placed_one_by_one(tmp_path: Path) -> None:
     asked = write(tmp_path / "web.yaml", job("web", 40, kind="Deployment", required=RACK))
     code, text = run("place", "-f", asked, "--synthetic", SPEC, "-o", "json")
