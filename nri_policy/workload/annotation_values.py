@@ -186,7 +186,8 @@ def read_irq_affinity(found: FoundAnnotation) -> InterruptChoice:
         claims, masks = _IRQ_WORDS[found.value]
         return InterruptChoice(key=found.key, scope=found.scope, claim=claims, mask=masks)
     value = yaml_map(found.key, found.value, allowed)
-    lists = [value.get(name) or [] for name in ("claim", "mask", "devices")]
+    given = [value.get(name) for name in ("claim", "mask", "devices")]
+    lists = [[] if each is None else each for each in given]
     mode = value.get("mode", "mask-first")
     if (
         not value.keys() <= {"claim", "mask", "devices", "mode"}

@@ -9,8 +9,13 @@ from nri_policy.foundation.glob import Glob
 from nri_policy.hardware.machine import MemoryKind
 from nri_policy.settings import ExclusivePartitions, ExclusiveQuota, FullCores, Level, Priority
 from nri_policy.workload.annotation_table import Preferences
-from nri_policy.workload.annotation_values import USUAL_HINTS, HintFilter, HintKind
-from nri_policy.workload.annotations import AnnotationError
+from nri_policy.workload.annotation_values import (
+    USUAL_HINTS,
+    HintFilter,
+    HintKind,
+    InterruptChoice,
+)
+from nri_policy.workload.annotations import AnnotationError, Scope
 from nri_policy.workload.preferences import preferences
 from nri_policy.workload.requirements import Requirements
 
@@ -112,6 +117,17 @@ def test_booleans_are_those_of_go(key: str, field: str) -> None:
         ),
         ("deny.topologyhints", "paths: [/dev/]", "deny_hints", HintFilter(prefixes=("/dev/",))),
         (
+            "irq-affinity",
+            "{claim: [24, 'PCI-*'], mask: null, mode: claim-first}",
+            "interrupts",
+            InterruptChoice(
+                key=f"irq-affinity.{DOMAIN}/pod",
+                scope=Scope.POD,
+                claim=(24, "PCI-*"),
+                claim_first=True,
+            ),
+        ),
+        (
             "deny.topologyhints",
             "{type: glob, paths: ['/dev/sd*']}",
             "deny_hints",
@@ -142,6 +158,12 @@ def test_a_value_is_read_by_the_rules_of_its_key(
         ("cold-start", "duration: -1s", "a map such as .* .'-1s' is negative"),
         ("cold-start", "duration: 1s\nx: 1", "a map such as duration: 60s"),
         ("cold-start", "duration: [", "a map such as .* .line 2"),
+        ("irq-affinity", "{claim: [24], masks: [25]}", "isolate, sink, or a map such as"),
+        ("irq-affinity", "mode: masks-first", "isolate, sink, or a map such as"),
+        ("irq-affinity", "claim: 0", "isolate, sink, or a map such as"),
+        ("irq-affinity", "mask: ''", "isolate, sink, or a map such as"),
+        ("irq-affinity", "claim: [1.5]", "isolate, sink, or a map such as .*1.5 is not a glob"),
+        ("irq-affinity", "mask: ['[']", "isolate, sink, or a map such as .* is not a glob"),
         ("allow.topologyhints", "paths: [1]", "a map such as {type: prefix"),
         ("allow.topologyhints", "type: prefix", "a map such as {type: prefix"),
         ("allow.topologyhints", "{type: regexp, paths: []}", "a map such as {type: prefix"),
