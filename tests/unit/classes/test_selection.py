@@ -149,6 +149,8 @@ def test_a_deadline_is_for_containers_that_are_not_pinned() -> None:
     assert scheduler(annotated("due"), settings(pinCPU=False)) == due
     preserved = {"cpu.preserve.resource-policy.nri.io/pod": "true"}
     assert scheduler(annotated("due", annotations=preserved), settings()) == due
+    unowned = settings(preserve="unowned")
+    assert "is pinned" in refusal(annotated("due", annotations=preserved), unowned)
 
 
 def test_a_kernel_that_gives_cgroups_no_realtime_budget_refuses() -> None:
