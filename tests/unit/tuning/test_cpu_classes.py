@@ -100,6 +100,25 @@ def test_cpus_that_are_set_together_have_the_highest_minimum_and_maximum(power: 
     }
 
 
+def test_cpus_that_are_set_together_have_the_fastest_governor_and_preference(power: Power) -> None:
+    """The first class in the list does not win by its position."""
+    wishes = wish(
+        power,
+        ["0-3"],
+        slow=("2", {"freqGovernor": "powersave", "energyPerformancePreference": 200}),
+        fast=("3", {"freqGovernor": "performance", "energyPerformancePreference": 0}),
+    )
+    found = {str(item): (each.value, each.origin) for item, each in wishes.items.items()}
+    assert found == {
+        "cpufreq/2/governor": ("performance", ("fast",)),
+        "cpufreq/2/epp": ("performance", ("fast",)),
+    }
+    assert [text.partition(":")[0] for text in wishes.unmet["slow"]] == [
+        "governor is performance, not powersave",
+        "epp is performance, not 200",
+    ]
+
+
 def test_a_maximum_is_not_lowered_for_cpus_that_have_their_original(power: Power) -> None:
     assert not values(power, slow=("2", {"maxFreq": "1GHz"}), plain=("3", {}))
 

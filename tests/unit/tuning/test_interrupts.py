@@ -133,6 +133,11 @@ def test_isolation_masks_all_exclusive_cpus_and_those_of_later_interrupts() -> N
     assert affinities(wishes(isolate=True)) == {}  # no exclusive CPUs
 
 
+def test_interrupts_that_come_later_are_left_the_reserved_cpus_at_least() -> None:
+    found = wishes(owner("0-7"), isolate=True)
+    assert affinities(found)["default"] == "0"
+
+
 def test_a_claim_counts_although_interrupts_are_isolated() -> None:
     found = wishes(owner("2-3", "{claim: [25]}"), isolate=True)
     assert affinities(found)["25"] == "2-3"
