@@ -214,6 +214,26 @@ def test_a_realtime_class_on_shared_cpus_is_remarked_on() -> None:
     assert not classes.notes
 
 
+CPU_KEY = "cpu-class.resource-policy.nri.io"
+
+
+def test_a_cpu_class_of_a_pod_is_not_for_containers_that_share_cpus() -> None:
+    given = settings(cpuClasses=[{"name": "quick"}], sharedPoolCPUClass="quick")
+    shares = nodes.container(500, annotations={f"{CPU_KEY}/pod": "quick"})
+    assert of(shares, given) is None
+    own = nodes.container(500, annotations={f"{CPU_KEY}/container.{shares.name}": "quick"})
+    assert "only exclusive CPUs have a class" in refusal(own, given)
+
+
+def test_a_cpu_class_is_only_for_its_namespaces() -> None:
+    classes = [{"name": "quick", "allowedNamespaces": ["telco-*"]}]
+    given = settings(cpuClasses=classes, sharedPoolCPUClass="quick")
+    asked = nodes.container(2000, annotations={f"{CPU_KEY}/pod": "quick"})
+    assert "it is for other namespaces (telco-*)" in refusal(asked, given)
+    telco = replace(asked, pod=replace(asked.pod, namespace="telco-1"))
+    assert of(telco, given) is None, "its CPUs have the class"
+
+
 IO_KEY = "blockioclass.resource-policy.nri.io/pod"
 
 

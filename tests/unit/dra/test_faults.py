@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import os
 from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
@@ -176,6 +177,19 @@ async def test_whenever_the_daemon_dies_the_next_answer_is_the_same(tmp_path: Pa
         assert them.files == files
         assert await them.prepare() == answer
         assert them.asked == 2, "what is held is answered without the API server"
+
+
+async def test_a_file_of_another_user_says_nothing_of_what_claims_hold(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with faulty(tmp_path) as them:
+        await them.prepare()
+        files, layout = CDIFiles(them.folder), them.holder.node.view.layout
+        (stored,) = files.stored(layout)
+        assert stored.grant.exclusive
+        another = os.geteuid() + 1
+        monkeypatch.setattr(os, "geteuid", lambda: another)
+        assert not [*files.stored(layout)]
 
 
 async def test_a_start_leaves_the_files_of_claims_that_are_held_and_of_other_drivers(

@@ -136,6 +136,15 @@ def test_unparsable_ids_are_noted_and_unknown(read: Read) -> None:
     assert len(note) < 200
 
 
+@pytest.mark.parametrize("number", ["-1", "65535", "4294967295"])
+def test_ids_that_stand_for_none_are_unknown(read: Read, number: str) -> None:
+    """Kernels print -1 as unsigned numbers of 16 or 32 bits."""
+    changes = {f"{CPU}/cpu{cpu}/topology/physical_package_id": number for cpu in range(4)}
+    machine = read(FOUR, changes)
+    assert [each.id for each in machine.packages if each.id == int(number)] == []
+    assert [str(each.cpus) for each in machine.packages] == ["0-3"]
+
+
 def test_sets_hold_no_cpu_twice(read: Read) -> None:
     machine = read("package:2 die:2 core:2 pu:2 siblings=apart offline=1,9")
     assert CPUSet.union(core.cpus for core in machine.cores) == machine.online

@@ -148,6 +148,15 @@ async def test_another_writer_of_the_zones_is_overruled_and_told_of(tmp_path: Pa
         assert (await cluster.put(new, fresh=False)).rivals == ()
 
 
+async def test_who_writes_other_fields_of_ours_is_no_rival_for_the_zones(tmp_path: Path) -> None:
+    async with APIServer(tmp_path) as server, reached(server) as cluster:
+        new = await topology()
+        await cluster.put(new, fresh=True)
+        server.meddle("exporter", attributes=[{"name": "a", "value": "b"}])
+        assert (await cluster.put(new, fresh=False)).rivals == ()
+        assert server.topology["attributes"] == new["attributes"]
+
+
 async def test_what_others_add_stays(tmp_path: Path) -> None:
     async with APIServer(tmp_path) as server, reached(server) as cluster:
         await cluster.put(await topology(), fresh=True)
