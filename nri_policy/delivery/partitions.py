@@ -12,7 +12,7 @@ import logging
 import math
 from collections.abc import Collection, Iterable
 
-from nri_policy.delivery.executor import Executor
+from nri_policy.delivery.executor import MAX_BATCH, Executor
 from nri_policy.delivery.host_cgroups import HostCgroups
 from nri_policy.delivery.inputs import Action, CpusetsTouched, PartitionsSettled
 from nri_policy.engine.state.partition_rules import asks_for_partition
@@ -35,6 +35,7 @@ class Partitions:
         self._lock = asyncio.Lock()
         # cgroups that keep CPUs for those below them; None: an earlier daemon may have left some
         self._above: Collection[str] | None = None
+        self._ended: set[str] = set()  # containers that have ended, and are still placed
         executor.looks[Action.PARTITIONS] = self.look
         executor.leave_partitions = self.leave
 
@@ -68,6 +69,16 @@ class Partitions:
         if keeping := self._executor.state.kept_by_partitions(cpus):
             await self._settle_until(until, *keeping)
 
+    async def end(self, container_id: str) -> None:
+        """Make a container that has ended no partition any more, before others get its CPUs.
+
+        The runtime may remove the cgroup later than it says so. If a sibling's cpuset overlaps
+        until then, the kernel calls the partition invalid, and keeps its CPUs for good.
+        """
+        if self._executor.state.kernel_partitions.state(container_id).held is not None:
+            self._ended.add(container_id)
+            await self._settle_until(self._executor.clock.now() + MAX_BATCH, container_id)
+
     async def _settle_until(self, until: float, *container_ids: str) -> None:
         """Bring the partitions of these up to date; wait for it *until* a time of the clock."""
         left = self._executor.left(until)
@@ -100,6 +111,8 @@ class Partitions:
             if self._above is None:
                 container_ids = view.placed
             wanted = state.kernel_partitions.wanted(container_ids, is_blocked=self._is_blocked)
+            self._ended &= view.placed.keys()
+            wanted |= dict.fromkeys(self._ended & wanted.keys())
             names = {e: view.placed[e].container.cgroup for e in wanted if e in view.placed}
             if not (names or self._above):
                 return

@@ -52,6 +52,7 @@ class DaemonEvents:
             gone = [each for each in known if each.state is state]
             for each in gone:
                 log.warning("ended-without-event", extra={"container": each.id})
+                await self._components.partitions.end(each.id)
                 self._decisions.decide(Stopped(container_id=each.id))
                 self._components.forget(each.id)
         return gone

@@ -309,6 +309,7 @@ class PolicyPlugin:
             self._components.ended_early.add(container.id)
         if phase in _UNSTARTED and container.state == nri_pb2.CONTAINER_CREATED:
             return nri_pb2.StopContainerResponse(update=self._answers.take())
+        await self._components.partitions.end(container.id)
         self._components.forget(container.id)
         self._decisions.decide(Stopped(container_id=container.id))
         self._quotas.expect([pod.id])

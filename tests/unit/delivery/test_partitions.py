@@ -26,7 +26,7 @@ from nri_policy.plugin.sources import Sources
 from nri_policy.settings import ExclusivePartitions
 from nri_policy.simulation.cgroups import SimulatedCgroups
 from nri_policy.simulation.containers import SimulatedContainer
-from nri_policy.simulation.cpusets import EFFECTIVE
+from nri_policy.simulation.cpusets import EFFECTIVE, ROOT, CpusetTree
 from nri_policy.simulation.embedded import EmbeddedRuntime
 from tests.support import nodes
 from tests.support.daemon import Served, pod, served
@@ -463,6 +463,49 @@ async def test_what_a_partition_had_goes_back_with_its_end(tmp_path: Path, host:
         await it.start(pod("own", "2"))
         await it.runtime.delete_pod(it.runtime.pod("own"))
         await until(lambda: host.is_as_before(it))
+
+
+class Lingering(PartitionCgroups):
+    """The cgroups of containers that have ended are there until the runtime has removed them."""
+
+    removed = False
+
+    def _follow(self) -> CpusetTree:
+        there = {each.id for each in self._runtime.containers if each.in_force is not None}
+        gone = [] if self.removed else [*(self._known.keys() - there)]
+        ended = {each: self._known.pop(each) for each in gone}
+        cpusets = super()._follow()
+        for path, _ in ended.values():
+            cpusets.leave(path)
+        self._known |= ended
+        return cpusets
+
+
+@pytest.mark.parametrize("seen", [True, False])
+async def test_the_cgroup_of_an_owner_that_ended_loses_no_cpus_to_its_sidecar(
+    tmp_path: Path, host: Host, monkeypatch: pytest.MonkeyPatch, *, seen: bool
+) -> None:
+    """If they overlapped, its CPUs would be lost to the machine with the cgroup."""
+    host.kind = Lingering
+    async with served(tmp_path, ONE_POOL, cgroups=host, exclusivePartitions="root") as it:
+        await it.start(with_sidecar("own"))
+        assert isinstance(host.cgroups, Lingering)
+        own, side = (it.runtime.container(f"own/{each}") for each in ("main", "side"))
+        path, cpus = path_of(own), own.cpus
+        await until(lambda: is_at_rest(it))
+        monkeypatch.setattr(partition_records, "SETTLE", 1e9)  # cpusets are written first
+        if seen:
+            await it.runtime.stop_container(own)
+        else:
+            it.runtime.vanish(own)
+            state = it.daemon.node.view.placed[own.id].container.state
+            await it.daemon.events.release([own.id], state)
+        assert host.cgroups.read(path, PARTITION) == "member"
+        await until(lambda: side.cpus >= cpus)
+        host.cgroups.removed = True
+        assert host.cgroups.read(path, PARTITION) is None
+        every = it.runtime.machine.online_cpus
+        assert CPUSet.parse(host.cgroups.read(ROOT, EFFECTIVE) or "") == every
 
 
 async def test_a_daemon_takes_out_what_an_earlier_one_has_left(tmp_path: Path, host: Host) -> None:
