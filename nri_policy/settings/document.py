@@ -340,7 +340,7 @@ class _Reading(NamedTuple):
         known = _fields(kind)
         self.problems.extend(_unknown(given, path, known))
         self.notices.extend(
-            f"{_join(path, key)}: not supported yet, it has no effect"
+            f"{_join(path, key)}: {_why_later(kind.INSTEAD.get(key))}"
             for key in given
             if key in kind.LATER and given[key] is not None
         )
@@ -403,6 +403,11 @@ class _Reading(NamedTuple):
             self._sections(inner, each, _entry(place, number)) for number, each in enumerate(value)
         )
         return None if None in listed else listed
+
+
+def _why_later(instead: str | None) -> str:
+    """Return what a notice says of a setting without effect."""
+    return f"it has no effect: use {instead}" if instead else "not supported yet, it has no effect"
 
 
 @cache

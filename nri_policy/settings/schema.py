@@ -7,7 +7,7 @@ A field's annotation has its reader (`readers`); fields without one describe the
 from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Mapping
-from typing import Annotated
+from typing import Annotated, ClassVar
 
 from msgspec import field
 
@@ -155,6 +155,7 @@ class ControlSettings(Section, frozen=True, kw_only=True):
     """Resources other than CPUs and memory."""
 
     LATER = frozenset({"cpu"})
+    INSTEAD: ClassVar[Mapping[str, str]] = {"cpu": "cpuClasses"}
 
     cpu: ControlCPU = ControlCPU()
     rdt: RDT = RDT()

@@ -102,7 +102,7 @@ def test_what_has_no_effect_yet_is_a_note_and_no_error(check: Check) -> None:
     result = check(GOOD + "  control: {cpu: {}}\n", "-o", "yaml")
     assert result.exit_code == 0
     document = yaml.safe_load(result.stdout)
-    assert document["notices"] == ["spec.control.cpu: not supported yet, it has no effect"]
+    assert document["notices"] == ["spec.control.cpu: it has no effect: use cpuClasses"]
     assert document["valid"] is True
     assert "note: spec.control" in check(GOOD + "  control: {cpu: {}}\n").stdout
 
