@@ -1,6 +1,6 @@
-"""Allocations: what a ResourceClaim says of our devices; spec dra.md §2.3, §4.
+"""Allocations: reads our devices from a ResourceClaim; spec dra.md §2.3, §4.
 
-Owns which contents of claims are refused, with texts for their authors.
+Refuses claims that cannot be prepared, with texts for their authors.
 """
 
 from __future__ import annotations

@@ -89,7 +89,7 @@ class CDIFiles:
         self._path(claim).unlink(missing_ok=True)
 
     def stored(self, layout: Layout) -> Iterator[StoredGrant]:
-        """Yield what the files say that claims hold; a file that makes no sense says nothing."""
+        """Yield the grants of claims that the files name; skip unreadable files."""
         for path in sorted(self._folder.glob(f"{DRIVER}-*.json")):
             try:
                 yield from _read(path, layout)
@@ -131,7 +131,7 @@ def _device(name: str, parts: Iterable[Placed]) -> dict[str, object]:
 
 
 def _read(path: Path, layout: Layout) -> list[StoredGrant]:
-    """Return what one file says; OSError, ValueError and msgspec's errors."""
+    """Return the grants in one file; raises OSError, ValueError and msgspec's errors."""
     with path.open("rb") as file:
         if os.fstat(file.fileno()).st_uid != os.geteuid():
             raise ValueError("it is another user's")

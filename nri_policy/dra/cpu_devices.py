@@ -51,7 +51,7 @@ def pools_by_device(layout: Layout) -> dict[str, str]:
 
 
 def published(view: NodeView, last: Mapping[str, int]) -> tuple[Published, ...]:
-    """Return what claims can have, with as few changes as possible since *last*, by device name."""
+    """Return the CPUs for claims, as close as possible to the *last* values by device name."""
     devices = devices_of(view.layout)
     named = {each.name: each.pool for each in devices}
     before = {named[name]: value for name, value in last.items() if name in named}

@@ -1,10 +1,10 @@
-"""The driver: what the kubelet asks of us for claims, by the engine; spec dra.md §2.3, §4.
+"""The driver: prepares and releases claims for the kubelet by the engine; spec dra.md §2.3, §4.
 
-Owns the way from a claim's name to a decision, and to what the kubelet passes on. Rule 1: the claim
-is in the store, with its CPUs, before the kubelet hears of it. Rule 2: a claim that is held is
-answered from what is held, without the API server, and in the same way each time; not so one that
-was given back and only stays until its containers have ended. Rule 3: one claim that cannot be
-prepared keeps no other of the same request back: they wait for the API server together.
+Owns the way from a claim's name to a decision, and to the kubelet's answer. Rule 1: the store has
+the claim, with its CPUs, before the kubelet gets its answer. Rule 2: a held claim is answered
+from the engine's state, without the API server, and always in the same way. A claim that the
+kubelet has released, but containers still use, is read again. Rule 3: claims of one request wait
+for the API server together, and one failure does not stop the others.
 """
 
 from __future__ import annotations
@@ -47,13 +47,13 @@ PAUSE = 2.0  # seconds between two
 
 
 class Holder(Protocol):
-    """What holds claims; `plugin.claims.Claims`."""
+    """Holds and releases claims; `plugin.claims.Claims`."""
 
     async def prepare(self, event: Prepared) -> None:
         """Hold a claim; raises Refused."""
 
     async def unprepare(self, event: Unprepared) -> None:
-        """Give a claim back."""
+        """Release a claim."""
 
 
 class Driver:
@@ -111,7 +111,7 @@ class Driver:
         self._files.rewrite(self._wanted())
 
     def _wanted(self) -> dict[str, list[Placed]]:
-        """Return the parts of each claim, by uid, that containers may still come for."""
+        """Return the parts of each claim, by uid, that new containers may use."""
         held: dict[str, list[Placed]] = {}
         for placed in self._node.view.claims.values():
             if not placed.grant.ending:
@@ -119,7 +119,7 @@ class Driver:
         return held
 
     async def read(self, namespace: str, name: str, uid: str) -> tuple[ClaimPart, ...]:
-        """Return what a claim is allocated here, by the API server; AllocationError, APIError."""
+        """Read a claim's allocation on this node; raises AllocationError, APIError."""
         found = await self._client.get(CLAIMS, name, namespace=namespace)
         return read_allocation(found, uid, self._name, self._node.view.layout)
 
@@ -165,7 +165,7 @@ class Driver:
         return NodeUnprepareResourceResponse()
 
     async def _read(self, claim: Claim) -> tuple[ClaimPart, ...]:
-        """Return what a claim is allocated; an API server that fails is asked again."""
+        """Read a claim's allocation; retries if the API server fails."""
         try:
             async with asyncio.timeout(PATIENCE):
                 for attempt in range(1, TRIES + 1):
@@ -190,7 +190,7 @@ class Driver:
 
 
 def _devices(held: Iterable[Placed], pool: str) -> Iterator[Device]:
-    """Yield what the kubelet is told of the parts of a claim, always in the same order."""
+    """Yield the kubelet's devices for the parts of a claim, always in the same order."""
     parts = (each.container.claim_part for each in held)
     for part in sorted(parts, key=lambda each: (each.request, each.device)):
         device = Device(

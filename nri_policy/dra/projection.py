@@ -1,15 +1,15 @@
 """The projection: what ordinary pods leave to claims, as one value for each published pool.
 
-Owns that arithmetic alone; spec dra.md §2.2. Shared grants of ordinary containers are booked on
-inner pools, too, so what two of them leave separately they may not leave together: two NUMA nodes
-of 8 CPUs with 4000m booked on their root leave 8 each, but 12 in all. The scheduler adds claims up
-by published pool. The values are therefore such that for every pool Q the sum over the published
-pools in Q is at most what may be cut out of Q (placement.md §2, with its need(Q)). Then whatever
-fits the values can be granted at once.
+Owns only that arithmetic; spec dra.md §2.2. Shared grants of ordinary containers are also booked
+on inner pools, so two pools may have less room together than the sum of both: two NUMA nodes of 8
+CPUs with 4000m booked on their root leave 8 each, but 12 in all. The scheduler adds claims up by
+published pool. So for every pool Q, the sum over the published pools in Q is at most the CPUs that
+can be cut out of Q (placement.md §2, with its need(Q)). Then all claims that fit the values can be
+granted at once.
 
-Of all such values, the largest in sum are taken, and of these the most even ones: the emptiest
-pools bear the bookings above them. Values change as little as possible from the published ones,
-because each change is a write that reaches every scheduler.
+The values have the largest possible sum, and are as even as possible: the emptiest pools bear the
+bookings above them. They differ as little as possible from the published values, because each
+change is a write that reaches every scheduler.
 """
 
 from __future__ import annotations
@@ -65,7 +65,7 @@ def project(pools: Sequence[Left], last: Mapping[int, int]) -> dict[int, int]:
 def _room(pools: Sequence[Left]) -> list[int]:
     """Return how many CPUs may be cut out of each pool, if nothing is cut elsewhere.
 
-    Its own need bounds them, and so do its children and the CPUs outside of these.
+    The limits are the pool's own need, the room of its children, and its CPUs outside of them.
     """
     shared = [pool.shared for pool in pools]  # in the whole subtree from here on, as the next ones
     shares = [pool.shares for pool in pools]

@@ -1,9 +1,8 @@
-"""The ResourceSlice of one node: its object, what an API server accepts, and what it has dropped.
+"""The ResourceSlice of one node: makes the object, checks it, and finds dropped fields.
 
-Owns the wire form (resource.k8s.io/v1); spec dra.md §2.1, §2.6. An API server refuses a whole slice
-for one request policy that does not fit the value beside it, and then the old, higher value stays.
-So each policy is a function of its value, and `faults` holds the rules against every slice before
-it is written.
+Owns the wire form (resource.k8s.io/v1); spec dra.md §2.1, §2.6. If one request policy does not fit
+the value beside it, the API server refuses the whole slice, and the old, higher value stays. So
+each policy is a function of its value, and `faults` checks every slice before it is written.
 """
 
 from __future__ import annotations
@@ -79,10 +78,10 @@ def _device(layout: Layout, value: Published) -> Object:
 
 
 def _policy(cpus: int, granule: int) -> Object:
-    """Return the policy of requests beside a value: a claim that names no amount asks for one.
+    """Return the request policy for a value: the default is one CPU, or one core.
 
-    The minimum raises a claim of 0 CPUs, which no node could prepare. Without a step fractions stay
-    as they are, for an API server without DRAFractionalCapacityRange rounds them by a step.
+    The minimum raises a claim of 0 CPUs, which no node could prepare. There is no step for single
+    CPUs: without DRAFractionalCapacityRange the API server would round fractions up to it.
     """
     if granule == 1:
         return {"default": "1", "validRange": {"min": "1m"}}
@@ -93,7 +92,7 @@ def _policy(cpus: int, granule: int) -> Object:
 
 
 def attributes_of(layout: Layout, value: Published) -> dict[str, int | str]:
-    """Return the attributes, the same keys of every device: a selector may read each of them."""
+    """Return the attributes. All devices have the same keys, because selectors may read each."""
     machine, pool = layout.machine, layout.tree.pools[value.device.pool]
     kinds = {core.kind.value for core in machine.cores if not core.cpus.isdisjoint(pool.cpus)}
     packages = [each.id for each in machine.packages if not each.cpus.isdisjoint(pool.cpus)]
@@ -127,7 +126,7 @@ def _inside(cpus: CPUSet, pool: Pool) -> bool:
 
 
 def faults(found: Mapping[str, Any]) -> Iterator[str]:
-    """Yield what an API server would refuse of a slice, or take although it makes no sense."""
+    """Yield values that an API server would refuse, or accept although they make no sense."""
     for device in found["spec"]["devices"]:
         for key, capacity in device["capacity"].items():
             where, value = f"{device['name']}: {key}", parse_cpu(capacity["value"])

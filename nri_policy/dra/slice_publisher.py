@@ -45,7 +45,7 @@ _BACKOFF = partial(backoff, least=0.5, most=30.0)
 
 
 class DroppedFieldsError(Exception):
-    """The API server keeps no field that a shared device needs."""
+    """The API server drops fields that a shared device needs."""
 
 
 class SlicePublisher:
@@ -62,9 +62,9 @@ class SlicePublisher:
         delay: Callable[[int], float] = _BACKOFF,
         count: Callable[[str], None] = lambda _result: None,
     ) -> None:
-        """Take the node's name in the cluster, and whether there is to be a slice now.
+        """*name* is the node's in the cluster; *wanted* returns whether to publish a slice now.
 
-        *delay* is the seconds after so many failures in a row; *count* hears of each write.
+        *delay* maps a number of failures in a row to seconds; *count* is called for each write.
         """
         self.problem = ""  # why there is no slice, or an old one
         self.values: dict[str, int] = {}  # published, by device
@@ -88,16 +88,16 @@ class SlicePublisher:
         self._not_before = float("-inf")
 
     def ask(self) -> None:
-        """Look whether the values are others now, or the slice is no longer wanted."""
+        """Check whether the values have changed, or the slice is no longer wanted."""
         self._changed.set()
 
     def hurry(self) -> None:
-        """Write values that have fallen at once, however many writes there were lately."""
+        """Write lower values at once, even if the limit of writes is reached."""
         self._credit = max(1.0, self._credit)
         self._changed.set()
 
     async def run(self) -> NoReturn:
-        """Write whenever there is something to write, and put the slice back if it goes."""
+        """Write after each change, and restore the slice if it is deleted."""
         following = asyncio.create_task(self._follow(), name="own slices")
         try:
             while True:
@@ -108,13 +108,13 @@ class SlicePublisher:
             await asyncio.wait({following})
 
     async def _wait(self, seconds: float) -> None:
-        """Wait until something has changed, INTERVAL at least, and so many *seconds* at most."""
+        """Wait for a change: at least INTERVAL, at most *seconds*."""
         await self._clock.sleep(min(seconds, INTERVAL))
         if seconds > INTERVAL:
             await self._clock.set_within(seconds - INTERVAL, self._changed)
 
     async def remove(self) -> None:
-        """Take the slice away; APIError."""
+        """Delete the slice; raises APIError."""
         self._sent, self.values = None, {}
         self._kept.clear()
         try:
@@ -125,7 +125,7 @@ class SlicePublisher:
         self._there = False
 
     async def _attempt(self) -> float:
-        """Write what is due; return the seconds until something else is."""
+        """Write if a write is due; return the seconds until the next one."""
         now = self._clock.now()
         try:
             async with self._writing:
@@ -152,7 +152,7 @@ class SlicePublisher:
             return self._delay(self._failures)
 
     def _due(self, values: tuple[Published, ...], now: float) -> float:
-        """Return when *values* are to be written."""
+        """Return the time at which to write *values*."""
         new = {each.device.name: each.cpus for each in values if each.cpus}
         if self._sent is None:
             return self._written_at + INTERVAL
@@ -167,7 +167,7 @@ class SlicePublisher:
         return max(self._higher_at + SETTLE, paid)
 
     def _gain(self, now: float) -> float:
-        """Return how many writes may follow one another now: one more every SETTLE seconds."""
+        """Return how many writes are allowed now; one more every SETTLE seconds."""
         gained = (now - self._credit_at) / SETTLE
         self._credit, self._credit_at = min(float(BURST), self._credit + gained), now
         return self._credit
@@ -210,7 +210,7 @@ class SlicePublisher:
         }
 
     def _fail(self, result: str, reason: str, pause: float) -> float:
-        """Note why nothing was written; return the seconds until that is tried again."""
+        """Record why nothing was written; return the seconds until the next attempt."""
         self._count(result)
         if reason != self.problem:
             log.warning("slice-not-published", extra={"reason": reason})
@@ -219,7 +219,7 @@ class SlicePublisher:
         return pause
 
     async def _follow(self) -> None:
-        """Watch our slice, for its removal and for changes by others."""
+        """Watch our slice for its deletion, and for changes by other clients."""
         fields = f"spec.nodeName={self._name},spec.driver={DRIVER}"
         failures = 0
         while True:
