@@ -136,7 +136,7 @@ def find_denied(
 ) -> str:
     """Return why a container may not choose an entry; empty if it may choose all.
 
-    Entries that select no interrupt of *names* are not denied: its device may come later.
+    An entry that selects no interrupt is allowed: the device may be plugged in later.
     """
     for entry in (*choice.claim, *choice.mask):
         selected = [names[number] for number in _select(entry, names)]

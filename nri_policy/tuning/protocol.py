@@ -1,7 +1,7 @@
-"""Protocol: what the daemon and the commands ask the tuner, one JSON line each way.
+"""Protocol: requests of the daemon and the commands to the tuner, one JSON line each way.
 
-The daemon sends all wishes each time, so neither side can miss a change; a request without wishes
-only asks. The tuner answers how each item is.
+The daemon sends all wishes each time, so neither side can miss a change. A request without wishes
+is a query. The tuner replies with the state of each item.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ class WishedItem(Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class TunerRequest(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """What a caller asks; `wishes` replace all earlier ones, None leaves them."""
+    """A request; `wishes` replace all earlier wishes, None keeps them."""
 
     wishes: tuple[WishedItem, ...] | None = None
     repair: bool = False  # whether contested items are written again, with wishes only
@@ -45,7 +45,7 @@ class TunerRequest(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
 
 
 class Tunable(Struct, frozen=True, kw_only=True):
-    """How an item is."""
+    """The state of an item."""
 
     item: Item
     state: ItemState
@@ -65,7 +65,7 @@ class Writes(Struct, frozen=True):
 
 
 class Reply(Struct, frozen=True, kw_only=True):
-    """The answer: how all items are, or why the request is refused."""
+    """The reply: the state of all items, or why the request is refused."""
 
     refused: str = ""
     not_taken: str = ""  # which value of a `whole` request the kernel refuses

@@ -1,6 +1,6 @@
 """Tuner: brings items to their wished values, and back to their originals.
 
-Owns the order of journal and writes. What is done about each item is `decision`'s.
+Owns the order of journal and writes. `decision` chooses the next step for each item.
 """
 
 from __future__ import annotations
