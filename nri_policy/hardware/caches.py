@@ -23,9 +23,9 @@ _MOST_INDEXES = 32  # caches of one CPU; there are five at most on any machine k
 def read_caches(tree: FileTree, online: CPUSet) -> tuple[Cache, ...]:
     """Return the caches of the *online* CPUs, by level, type and lowest CPU."""
     sizes: dict[tuple[int, str, CPUSet], int] = {}
-    # The kernel enters a cache at all of its CPUs (drivers/base/cacheinfo.c), though its index may
-    # differ between them. So one of these CPUs is enough to read the set. A CPU has one cache of
-    # each level and type; once all of its caches are known, nothing is read there.
+    # The kernel lists a cache at each CPU that uses it (drivers/base/cacheinfo.c), though its index
+    # may differ between CPUs. So one CPU shows the whole set. A CPU has one cache of each level and
+    # type; the files of a CPU whose caches are all known are not read.
     known: dict[tuple[int, str], set[int]] = {}  # level, type -> CPUs with a known cache
     with tree.folder(CPU_FOLDER) as folder:
         for cpu in online:

@@ -1,7 +1,7 @@
 """Notes: what is missing or odd in the description of the hardware, as texts.
 
-Each text appears once, with all CPUs that it applies to. The number of texts is bounded, so that no
-input makes them large.
+Each text appears once, with all CPUs that it applies to. The number of texts has a
+limit, so odd input cannot fill the memory.
 """
 
 from __future__ import annotations

@@ -28,7 +28,7 @@ _MASK = re.compile(r"[0-9a-f]{1,16}")
 
 
 class BandwidthUnit(StrEnum):
-    """What a share of memory bandwidth is given in."""
+    """The unit of a share of memory bandwidth."""
 
     PERCENT = "%"
     MBPS = "MBps"  # with the mount option mba_MBps

@@ -1,8 +1,8 @@
 """Reading: the node's state at one moment, and the NodeResourceTopology object made from it.
 
-Owns the copied numbers. All numbers of an object come from one view, so they were true at one
-moment. The view is read only after the runtime has listed its containers: before, everything seems
-free. Slower work is done with the Reading later, on another thread.
+Owns the copied numbers. All numbers of an object come from one view, so they fit together. The
+view is read only after the runtime has listed its containers: before, everything seems free. Slower
+work is done with the Reading later, on another thread.
 """
 
 from __future__ import annotations

@@ -2,9 +2,9 @@
 
 A key K has three forms; the most specific one counts: `K.DOMAIN/container.NAME`, `K.DOMAIN/pod`,
 `K.DOMAIN`. Some have a deprecated fourth, `DOMAIN/K` with a map of container name to value, which
-counts if no other is given. Only the annotation that counts is parsed, so mistakes in overridden
-ones, and in those for other containers, have no effect. `annotation_table` has the keys, and
-`preferences` looks them up.
+counts if no other is given. Only the annotation that counts is parsed, so a mistake in an
+overridden annotation, or in one for another container, has no effect. `annotation_table` has the
+keys, and `preferences` looks them up.
 """
 
 from __future__ import annotations

@@ -42,7 +42,7 @@ class RequestReader:
     def read(self, container: Container) -> _Reading:
         """Return the request of *container*, with warnings; raises AnnotationError.
 
-        Of what stands for a pod: the request of its room, with why it cannot have one.
+        For a container that stands for a pod: the request of its room, or why it has no room.
 
         Most containers are alike. So requests without annotations of ours, hints and implicit
         affinities are cached.

@@ -35,7 +35,7 @@ def keep_all(
 ) -> list[Candidate]:
     """Book the grants that containers can keep; return the containers that cannot keep all.
 
-    A container that lost no CPU never moves for one that did, because of these phases:
+    Four phases ensure that a container with all its CPUs never moves for one that lost some:
 
     1. The exclusive CPUs of all known grants are set aside.
     2. Known grants are booked: first those without a shared part, then those with both, then the

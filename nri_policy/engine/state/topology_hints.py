@@ -1,9 +1,9 @@
 """Topology hints: scores pools by hints, and finds the bounds of strict ones; placement.md §8.
 
 Owns the arithmetic of hints over one tree; `workload.hints` selects a container's hints. A hint
-with CPUs is measured by them, one with only NUMA nodes by these. A node is in every pool that has
-one of its CPUs, a node without CPUs in every pool that its nearest nodes are in: an L3 pool has the
-node that it is part of.
+with CPUs is measured by them, one with only NUMA nodes by these. A NUMA
+node counts as in each pool that has one of its CPUs. A node without CPUs counts as in the pools of
+its nearest nodes.
 """
 
 from __future__ import annotations
