@@ -25,3 +25,15 @@ def test_what_a_resize_frees_is_published_once_it_is_in_force() -> None:
     assert total() == before
     driver.handle(ResizeEnded(container_id=container.id))
     assert total() == before + 2
+
+
+def test_with_full_cores_only_whole_cores_are_published() -> None:
+    """One that shares CPUs leaves an odd number; the engine gives claims no half of a core."""
+    driver = EngineDriver(fullCores="require")
+    driver.create(nodes.container(500))
+    values = [each.cpus for each in published(view_of(driver.engine), {})]
+    assert values
+    assert not any(cpus % 2 for cpus in values)
+    driver = EngineDriver()
+    driver.create(nodes.container(500))
+    assert any(each.cpus % 2 for each in published(view_of(driver.engine), {}))
