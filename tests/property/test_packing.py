@@ -9,9 +9,9 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from nri_policy.native._counts import Counts
+from nri_policy.native._counts import Counts, describe_domain
 from nri_policy.native._domains import Domains, Mask, Rows, Vector
-from nri_policy.native._packing import Entries, Refusal, pack
+from nri_policy.native._packing import Entries, Refusal, describe_left, pack, take
 from tests.support import packing_twin as twin
 
 EXAMPLES = 150
@@ -201,7 +201,64 @@ def test_domains_that_hold_slices_are_found_best_fit_first(case: dict[str, Any])
         for _, _, pods, slices, leaders, score in [counts.of(domain)]
         if slices >= wanted and leaders >= led
     ]
-    assert counts.holders(level, wanted) == [each[3] for each in sorted(able)]
+    holders = [each[3] for each in sorted(able)]
+    assert counts.holders(level, wanted) == holders
+    assert counts.may_hold(level, wanted, whole=True) == bool(holders)
+    top = counts.domains.of_level(0)
+    assert counts.may_hold(level, wanted, whole=False) == (
+        sum(counts.of(each)[1] for each in top) >= wanted
+    )
+    for domain in top:
+        leaves = counts.domains.leaves_below(domain)
+        inside = {counts.domains.above(leaf, level) for leaf in leaves}
+        own = [each for each in holders if each in inside]
+        assert counts.holders(level, wanted, domain) == own
+        assert counts.may_hold(level, wanted, whole=True, within=domain) == bool(own)
+
+
+@settings(max_examples=EXAMPLES, deadline=None)
+@given(cases())
+def test_places_that_are_taken_and_given_back_leave_what_was_there(case: dict[str, Any]) -> None:
+    counts, before = counted(case), counted(case).rows.dump()
+    try:
+        places, leader = pack(counts, case["count"], level=case["level"])
+    except Refusal:
+        return
+    take(counts, places, leader, 1)
+    expected = [{**row} for row in case["rows"]]
+    for leaf, pods in places:
+        for name, amount in case["pod"].items():
+            expected[leaf][name] -= pods * amount
+    for name, amount in (case["leader"] or {}).items():
+        expected[leader][name] -= amount
+    leaves = range(len(case["paths"]))
+    assert [counts.rows.room(leaf) for leaf in leaves] == expected
+    level, whole = case["level"], case["count"] // case["size"] * case["required"]
+    last = counts.domains.of_level(len(case["paths"][0]) - 1)
+    wanted: list[int | None] = []
+    for leaf in sorted({leaf for leaf, _ in places} | {leader} - {-1}):
+        pods, _, _, _, leaders, _ = counts.of(last[leaf])
+        _, _, _, slices, above, _ = counts.of(counts.domains.above(leaf, level))
+        wanted.append(leaf)
+        if (pods or leaders) and (not whole or (slices >= whole and above >= bool(case["leader"]))):
+            kinds = (case["pod"], case["leader"] or {})
+            named = [name for kind in kinds for name in sorted(kind) if kind[name]]
+            wanted += [expected[leaf][name] for name in named]
+        else:
+            wanted.append(None)
+    assert describe_left([(counts, level, whole)], [(places, leader)]) == tuple(wanted)
+    take(counts, places, leader, -1)
+    assert counts.rows.dump() == before
+
+
+@settings(max_examples=EXAMPLES, deadline=None)
+@given(cases())
+def test_domains_are_described_alike_if_they_hold_as_many(case: dict[str, Any]) -> None:
+    counts = counted(case)
+    every = range(counts.domains.count)
+    for one, other in product(every, every):
+        alike = describe_domain([counts], one) == describe_domain([counts], other)
+        assert alike == (counts.of(one) == counts.of(other))
 
 
 @settings(max_examples=EXAMPLES, deadline=None)

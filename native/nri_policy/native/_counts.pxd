@@ -36,6 +36,8 @@ cdef class Counts:
     cdef uint8_t *leaders        # NULL without a leader
     cdef int64_t *score          # NULL without preferred affinity
     cdef bint has_nodes(self, int domain)
+    cdef find_holders(self, int domain, int at, int level, int slices, list found)
+    cdef bint holds_one(self, int low, int high, int at, int level, int slices) noexcept nogil
     cdef int level_of(self, int domain)
     cdef int _first_leaf(self, int domain) noexcept nogil
     cdef void count_again(self, int leaf) noexcept nogil

@@ -91,6 +91,19 @@ cdef bint _have_left(Rows rows, int low, int high, Vector needed):
     return True
 
 
+def describe_domain(list every not None, int domain):
+    """Return what a domain holds of every kind of pods, as bytes, to compare."""
+    cdef Counts counts
+    cdef _Held held
+    cdef list found = []
+    for counts in every:
+        counts.domains._check(domain)
+        counts.refresh()
+        held = _held(counts, domain)
+        found.append((<char *> &held)[:sizeof(held)])
+    return b"".join(found)
+
+
 @cython.final
 cdef class Counts:
     """How many pods of one kind, and slices of them, fit into every domain."""
@@ -218,18 +231,59 @@ cdef class Counts:
         self.refresh()
         return self.pods[domain]
 
-    def holders(self, int level, int slices):
-        """Return the domains of *level* that hold so many slices, with the leader if there is one: best fit first."""
-        cdef int domain
+    def holders(self, int level, int slices, int within=-1):
+        """Return the domains of *level* that hold so many slices, with the leader if there is one: best fit first.
+
+        Only those *within* a domain, which is at *level* or above it, if it is none below 0.
+        """
         cdef list found = []
+        cdef int top
         self.domains.of_level(level)  # raises IndexError
         self.refresh()
-        for domain in range(self.domains.offset[level], self.domains.offset[level + 1]):
+        if within >= 0:
+            self.domains._check(within)
+            self.find_holders(within, self.level_of(within), level, slices, found)
+        else:
+            for top in range(self.domains.offset[1]):
+                self.find_holders(top, 0, level, slices, found)
+        found.sort()
+        return [each[3] for each in found]
+
+    cdef find_holders(self, int domain, int at, int level, int slices, list found):
+        """Add to *found* the domains of *level* at or below a domain of level *at*."""
+        cdef int child
+        if at == level:
             if self.slices_l[domain] >= slices and (not self.leaders or self.leaders[domain]):
                 score = self.score[domain] if self.score else 0
                 found.append((-score, self.slices_l[domain], self.pods_l[domain], domain))
-        found.sort()
-        return [each[3] for each in found]
+        elif self.pods[domain] or self.cap_level >= 0 or not slices:  # a cap may hide what is below
+            for child in range(self.domains.low[domain], self.domains.high[domain]):
+                self.find_holders(child, at + 1, level, slices, found)
+
+    def may_hold(self, int level, int slices, bint whole, int within=-1):
+        """Return whether so many slices fit: in one domain of *level* if they stay *whole*, else at most in all."""
+        cdef int top, low = 0, high = self.domains.offset[1]
+        cdef int64_t held = 0
+        self.refresh()
+        if within >= 0:
+            low, high = within, within + 1
+        if whole:
+            return self.holds_one(low, high, self.level_of(low), level, slices)
+        for top in range(low, high):
+            held += self.slices[top]
+        return held >= slices
+
+    cdef bint holds_one(self, int low, int high, int at, int level, int slices) noexcept nogil:
+        """Return whether a domain of *level* holds so many slices, of those below domains of level *at*."""
+        cdef int domain
+        for domain in range(low, high):
+            if at == level:
+                if self.slices_l[domain] >= slices and (not self.leaders or self.leaders[domain]):
+                    return True
+            elif self.pods[domain] or self.cap_level >= 0 or not slices:
+                if self.holds_one(self.domains.low[domain], self.domains.high[domain], at + 1, level, slices):
+                    return True
+        return False
 
     def exclusions(self):
         """Return how many leaves take part, how many each code excludes, how many are outside, and each resource."""

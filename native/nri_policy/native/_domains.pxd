@@ -39,3 +39,6 @@ cdef class Mask:
     cdef readonly int leaves
     cdef uint8_t *code           # leaf -> reason of its exclusion, 0 for none
     cdef int64_t *score          # leaf -> sum of the weights of preferred affinity; NULL if there are none
+
+
+cdef int64_t product(int64_t amount, int64_t count) noexcept nogil

@@ -198,7 +198,7 @@ cdef class Rows:
             number = self.index.get(name)
             if number is None:
                 number = self.resource(name)
-            self.free[<int> number][leaf] += _product(amount, times)
+            self.free[<int> number][leaf] += product(amount, times)
         self.touch(leaf)
 
     def take(self, dict leaves not None, places not None, int at, dict amounts not None, int64_t times,
@@ -222,7 +222,7 @@ cdef class Rows:
                     continue
             self._check(leaf)
             for column in range(pod.size):
-                self.free[pod.resource[column]][leaf] -= _product(pod.amount[column], count)
+                self.free[pod.resource[column]][leaf] -= product(pod.amount[column], count)
             self.touch(leaf)
 
     def fill(self, list amounts not None):
@@ -317,7 +317,7 @@ cdef class Rows:
             for at in range(pod.size):
                 free, amount = max(0, self.free[pod.resource[at]][leaf]), pod.amount[at]
                 # In two parts, so that no product leaves 64 bits: amounts are below 2^53.
-                share = _product(1000, free // amount) + free % amount * 1000 // amount
+                share = product(1000, free // amount) + free % amount * 1000 // amount
                 if least < 0 or share < least:
                     least = share
             total += max(0, least)
@@ -381,7 +381,7 @@ cdef class Mask:
         return self.code[leaf]
 
 
-cdef int64_t _product(int64_t amount, int64_t count) noexcept nogil:
+cdef int64_t product(int64_t amount, int64_t count) noexcept nogil:
     """Return amount · count, cut where it would leave 2^60."""
     cdef int64_t most = <int64_t> 1 << 60
     if count and amount > most // (count if count > 0 else -count):

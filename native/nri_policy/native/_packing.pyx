@@ -13,7 +13,7 @@ from libc.string cimport memcpy, memset
 from nri_policy.native._balance cimport balance
 from nri_policy.native._candidates cimport Candidate, Key, Order, Row, load, sort, sort_keys
 from nri_policy.native._counts cimport Counts
-from nri_policy.native._domains cimport Domains
+from nri_policy.native._domains cimport Domains, Rows, product
 
 cdef enum:
     SMALL = 1024  # domains with fewer slices are counted by their slices
@@ -44,6 +44,9 @@ cdef class Places:
     def __dealloc__(self):
         PyMem_Free(self.leaf)
         PyMem_Free(self.pods)
+
+    def __len__(self):
+        return self.size
 
     def __iter__(self):
         return iter([(self.leaf[index], self.pods[index]) for index in range(self.size)])
@@ -112,6 +115,64 @@ def pack(Counts counts not None, int count, *, int level, bint required=False, b
                      unconstrained or level == top):
         level -= 1
     return descend(counts, row, level, count, need, order, False, compact)
+
+
+def take(Counts counts not None, Places places not None, int leader, int64_t times):
+    """Take pods at *places*, and their leader at a leaf or -1, off the rows of their counts, *times* times."""
+    cdef Rows rows = counts.rows
+    cdef int index, at
+    for index in range(places.size):
+        rows._check(places.leaf[index])
+        for at in range(counts.pod.size):
+            rows.free[counts.pod.resource[at]][places.leaf[index]] -= product(
+                counts.pod.amount[at], times * places.pods[index]
+            )
+        rows.touch(places.leaf[index])
+    if leader >= 0:
+        rows._check(leader)
+        for at in range(counts.leader.size):
+            rows.free[counts.leader.resource[at]][leader] -= product(counts.leader.amount[at], times)
+        rows.touch(leader)
+
+
+def describe_left(list kinds not None, list taken not None):
+    """Return what leaves in *taken*, pairs of `Places` and a leader's leaf, have left for *kinds* of pods.
+
+    Each is `Counts`, and the level and number of slices that go into one domain, 0 if they need not. What is equal
+    here is equal to these pods, of whatever is left. A leaf that a kind cannot use has nothing for it.
+    """
+    cdef Places places
+    cdef Counts counts
+    cdef int index, at, leaf, level, slices
+    leaves = set()
+    for places, leader in taken:
+        for index in range(places.size):
+            leaves.add(places.leaf[index])
+        if leader >= 0:
+            leaves.add(leader)
+    found = []
+    for number in sorted(leaves):
+        leaf = number
+        found.append(leaf)
+        for counts, level, slices in kinds:
+            if not _can_use(counts, leaf, level, slices):
+                found.append(None)
+                continue
+            for at in range(counts.pod.size):
+                found.append(counts.rows.free[counts.pod.resource[at]][leaf])
+            for at in range(counts.leader.size if counts.leaders else 0):
+                found.append(counts.rows.free[counts.leader.resource[at]][leaf])
+    return tuple(found)
+
+
+cdef bint _can_use(Counts counts, int leaf, int level, int slices) noexcept:
+    """Return whether pods, or their leader, may go to a leaf: now, or once there is less elsewhere."""
+    cdef int at = counts.domains.levels - 1, domain = counts.domains.offset[at] + leaf
+    if not (counts.pods[domain] or (counts.leaders and counts.leaders[domain])):
+        return False
+    while at > level:
+        at, domain = at - 1, counts.domains.parent[domain]
+    return not slices or (counts.slices_l[domain] >= slices and (not counts.leaders or counts.leaders[domain]))
 
 
 cdef choose(Counts counts, Row row, int level, int within, int wanted, int need, Order order, bint required,

@@ -42,9 +42,9 @@ class Shape:
         self.paths = paths
         self.domains = Domains(paths)
         self.hosts = hosts
-        self._zoned = bool(below)
+        self.zoned = bool(below)
         self._leaf_at: dict[Path, int] = {}  # where leaves are not hosts
-        if self._zoned or not self.by_host:
+        if self.zoned or not self.by_host:
             self._leaf_at = {path[self._unnamed :]: leaf for leaf, path in enumerate(paths)}
         self._entries = Entries(self.domains.leaves, self._entry)
 
@@ -52,7 +52,7 @@ class Shape:
         """Return the leaf that an assignment's values name, None where it has none."""
         if levels != self.named_levels and list(levels) != self.named_levels:
             return None
-        if self.by_host and not self._zoned:
+        if self.by_host and not self.zoned:
             return self.hosts.get(values[0])
         return self._leaf_at.get(tuple(values))
 
@@ -100,7 +100,7 @@ class Shape:
     def zones_from(self, leaf: int) -> range:
         """Return the leaves of the host whose first one is *leaf*: that alone without zones."""
         end = leaf + 1
-        if self._zoned:
+        if self.zoned:
             path = self.path_at(leaf)
             while end < len(self.paths) and self.path_at(end) == path:
                 end += 1

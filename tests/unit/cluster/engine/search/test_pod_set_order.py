@@ -68,6 +68,25 @@ def test_a_search_finds_what_no_order_does(monkeypatch: pytest.MonkeyPatch) -> N
     assert place(WORKERS, ONE, nodes=KNOTTED)["state"] == "Unplaceable"
 
 
+def test_a_search_does_not_try_twice_what_leaves_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Six hosts for seven sets that need one each: each selection of hosts is tried once."""
+    taken = []
+    use = domain_search.DomainSearch._use
+
+    def counted(self: domain_search.DomainSearch, found: Any, times: int) -> None:
+        taken.append(times)
+        use(self, found, times)
+
+    monkeypatch.setattr(domain_search.DomainSearch, "_use", counted)
+    nodes = [node(f"h{number}", RACK="a", cpu=99, gpu=10 + number) for number in range(6)]
+    sets = [
+        pod_set(9, {"required": HOSTNAME}, name=f"s{number}", cpu=number + 1, gpu=1)
+        for number in range(7)
+    ]
+    assert place(*sets, nodes=nodes)["state"] == "Unplaceable"
+    assert 0 < taken.count(1) <= 6 * 2**5
+
+
 def test_a_search_goes_over_the_domains_of_two_trees() -> None:
     """A zone is no domain of the tree of hosts, by which the other set is placed."""
     cluster = {"nodes": [node("a1", cpu=8)], "zones": [topology("a1", "8", "8")]}
