@@ -187,7 +187,7 @@ def _first_spread(engine: Engine, asked: PlacementGroup) -> float:
 def several_pod_sets() -> tuple[float, float, float]:
     """Three pod sets in racks, the same together in one, and a refusal after a full search, in µs.
 
-    The refused ones are nine pod sets that each need a host of 6 GPUs in a rack with eight of them.
+    The refused ones are 17 pod sets that each need a host of 4 GPUs in a rack with 16 of them.
     """
     engine = built(nodes(POD_SETS_ON))
     rack = PlacementRequest(required="rack")
@@ -199,8 +199,8 @@ def several_pod_sets() -> tuple[float, float, float]:
     together = msgspec.structs.replace(apart, together=Together(required="rack"))
     host = PlacementRequest(required=HOSTNAME)
     found = []
-    for number in range(9):
-        (one,) = group(6, host, {"cpu": 1000 + number, "x/gpu": 1}).pod_sets
+    for number in range(17):
+        (one,) = group(4, host, {"cpu": 1000 + number, "x/gpu": 1}).pod_sets
         spec = msgspec.structs.replace(one.template.spec, node_selector={"rack": "rack-00000"})
         found.append(msgspec.structs.replace(one, name=f"s{number}", template=Template(spec=spec)))
     refused = msgspec.structs.replace(apart, pod_sets=tuple(found))
