@@ -195,7 +195,7 @@ class GroupPlacement(Struct, frozen=True):
             if unit is None:
                 return replace(status, message=describe_order(steps))
             refused = unit
-        return self._search(order, within) if orders.may_fit() else None
+        return self._search(order, orders.to_search(), within) if orders.may_fit() else None
 
     def _strictest_first(self, steps: Sequence[Unit], within: Path = ()) -> list[Unit]:
         """Return units by the level in which each is to be whole, the finest first.
@@ -214,21 +214,28 @@ class GroupPlacement(Struct, frozen=True):
                 keys[unit.names] = -level, -unit.workers.count / max(fits, 1)
         return sorted(steps, key=lambda unit: keys[unit.names])
 
-    def _search(self, order: Sequence[Unit], within: Path) -> GroupStatus | None:
-        """Return the status of the group if a search finds places for its units."""
+    def _search(
+        self, units: Sequence[Unit], orders: Iterable[Sequence[Unit]], within: Path
+    ) -> GroupStatus | None:
+        """Return the status of the group if a search in one of *orders* finds places for *units*.
+
+        All orders share the steps of one search.
+        """
         if keeps_places(self.group, self.more):
             return None
-        if any(is_spread(each.workers) or spreading_of(each) for each in order):
+        if any(is_spread(each.workers) or spreading_of(each) for each in units):
             return None
-        trial = self._trial(order, within)
-        found = DomainSearch(trial.room_for, trial.state.take).find(order)
-        if found is None:
-            return None
-        return GroupStatus(
-            state="Placed",
-            message=describe_order(order, searched=True),
-            assignments=self._ordered(found),
-        )
+        trial = self._trial(units, within)
+        search = DomainSearch(trial.room_for, trial.state.take)
+        for order in orders:
+            found = search.find(order)
+            if found is not None:
+                return GroupStatus(
+                    state="Placed",
+                    message=describe_order(order, searched=True),
+                    assignments=self._ordered(found),
+                )
+        return None
 
     def _place_steps(
         self, trial: UnitPlacement, steps: Sequence[Unit], *, explain: bool

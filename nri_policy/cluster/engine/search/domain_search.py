@@ -67,10 +67,15 @@ class DomainSearch:
         self._rooms: dict[tuple[str, ...], UnitCounts] = {}
         self._on_one_tree = False  # and no counts depend on assignments
         self._kinds: list[tuple[Counts, int, int]] = []  # what units count, then
+        self._names: list[tuple[str, ...]] = []  # of units, in their order
         self._refused = set[object]()  # what was left where nothing was found
 
     def find(self, units: Sequence[Unit]) -> dict[str, Assignment] | None:
-        """Return places of all *units*, searched in this order; None without a result."""
+        """Return places of all *units*, searched in this order; None without a result.
+
+        Further orders of the same units go on with the steps that are left.
+        """
+        self._names, self._refused = [each.names for each in units], set()
         rooms = self._count_all(units, [])
         tree = rooms[0].tree
         self._on_one_tree = not tree.shape.zoned and all(
@@ -122,7 +127,7 @@ class DomainSearch:
     def _count_all(self, left: Sequence[Unit], taken: Sequence[_Taken]) -> list[UnitCounts]:
         if not self._on_one_tree:
             return [self._count(each, taken) for each in left]
-        return [*self._rooms.values()][-len(left) :]
+        return [self._rooms[each] for each in self._names[-len(left) :]]
 
     def _count(self, unit: Unit, taken: Sequence[_Taken]) -> UnitCounts:
         room = self._rooms.get(unit.names)

@@ -32,6 +32,7 @@ class Orders:
         self._kind = {
             each.names: kinds.index(kind) for each, kind in zip(units, kinds, strict=True)
         }
+        self._strictest_first = strictest_first
         self._others = _others(strictest_first)
 
     def refuse(self, unit: Unit) -> list[Unit]:
@@ -53,6 +54,14 @@ class Orders:
         """Whether each unit found room by itself, as far as it was tried."""
         return all(len(each) > 1 for each in self._refused)
 
+    def to_search(self) -> Iterator[list[Unit]]:
+        """Yield the orders to search in, the strictest first; those of equal units count once."""
+        seen = set[tuple[int, ...]]()
+        for order in _others(self._strictest_first):
+            if (kinds := self._kinds(order)) not in seen:
+                seen.add(kinds)
+                yield order
+
     def _is_new(self, order: Sequence[Unit]) -> bool:
         kinds = self._kinds(order)
         return not any(kinds[:end] in self._refused for end in range(1, len(kinds) + 1))
@@ -73,9 +82,10 @@ def find_order(message: str) -> str:
 
 
 def _others(units: Sequence[Unit]) -> Iterator[list[Unit]]:
-    yield [*units]
-    if len(units) <= MAX_PERMUTED:
-        yield from ([*each] for each in permutations(units))
+    if len(units) > MAX_PERMUTED:
+        yield [*units]
+        return
+    yield from ([*each] for each in permutations(units))
 
 
 def _without_names(unit: Unit) -> Unit:

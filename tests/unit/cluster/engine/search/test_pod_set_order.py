@@ -68,6 +68,26 @@ def test_a_search_finds_what_no_order_does(monkeypatch: pytest.MonkeyPatch) -> N
     assert place(WORKERS, ONE, nodes=KNOTTED)["state"] == "Unplaceable"
 
 
+def test_a_search_tries_other_orders_of_few_sets() -> None:
+    """The strictest set would take the rack in which the next one leaves room for the last."""
+    nodes = [
+        node("a1", RACK="a", cpu=8, gpu=2),
+        node("a2", RACK="a", cpu=7, gpu=7),
+        node("a3", RACK="a", cpu=8, gpu=8),
+        node("b1", RACK="b", cpu=5, gpu=5),
+        node("b2", RACK="b", cpu=4, gpu=7),
+        node("b3", RACK="b", cpu=7, gpu=4),
+    ]
+    sets = (
+        pod_set(3, RACK, name="first", cpu=4, gpu=4),
+        pod_set(2, RACK, name="second", cpu=1, gpu=4),
+        pod_set(2, {"unconstrained": True}, name="last", cpu=4, gpu=3),
+    )
+    status = place(*sets, nodes=nodes)
+    assert status["message"] == "placed by a search in the order second, first, last"
+    assert placed(status)["first"] == {"b1": 1, "b2": 1, "b3": 1}
+
+
 def test_a_search_does_not_try_twice_what_leaves_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
     """Six hosts for seven sets that need one each: each selection of hosts is tried once."""
     taken = []
