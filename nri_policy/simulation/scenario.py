@@ -147,17 +147,22 @@ def read_scenario(path: Path) -> list[Step]:
     Raises ScenarioError.
     """
     marks: yamltext.Marks = {}
+    use = f"a step applies manifests, `- apply: {{file: {path.name}}}`, or use what-if -f {path}"
     try:
         document = yamltext.read(_bytes(path), marks=marks)
     except OSError as error:
         raise ScenarioError(f"{path}: cannot be read: {error.strerror}") from error
+    except yamltext.SeveralDocumentsError as error:
+        raise ScenarioError(f"{path}: {error}, a list of steps; {use}") from error
     except ValueError as error:
         raise ScenarioError(f"{path}: {error}") from error
     if not isinstance(document, list):
-        hint = f"; this is a manifest: a step applies it, `- apply: {{file: {path.name}}}`, or use"
-        hint += f" what-if -f {path}"
-        of_object = isinstance(document, Mapping) and "kind" in document
-        raise ScenarioError(f"{path}: a scenario is one list of steps{hint * of_object}")
+        hint = (
+            f"; this is a manifest: {use}"
+            if isinstance(document, Mapping) and "kind" in document
+            else ""
+        )
+        raise ScenarioError(f"{path}: a scenario is one list of steps{hint}")
     steps = []
     for number, given in enumerate(document):
         try:

@@ -179,9 +179,14 @@ def test_an_error_names_the_field(tmp_path: Path, step: Any, message: str) -> No
         ("- expect: {a/b: &x {state: running}}\n-\n  apply: [*x]", "line 3: step 2: apply: [0]"),
         ("", "a scenario is one list of steps"),
         ("a: b", "a scenario is one list of steps"),
+        ("3", "a scenario is one list of steps"),
+        (
+            "kind: Pod\n---\nkind: Pod",
+            "one is expected, a list of steps; a step applies manifests, `- apply: {file: scenario",
+        ),
         (
             "kind: Pod",
-            "steps; this is a manifest: a step applies it, `- apply: {file: scenario.yaml}`, or",
+            "steps; this is a manifest: a step applies manifests, `- apply: {file: scenario.yaml}`",
         ),
         ("- apply: [{fil: pod.yaml}]", "apply: [0]: 'fil' is not a field; did you mean 'file'?"),
         ("- apply: [pod.yaml]", "'pod.yaml' is not a manifest; of a file write {file: NAME}"),
