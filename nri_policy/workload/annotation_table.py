@@ -372,6 +372,7 @@ DEPRECATED = frozenset(each.name for each in ANNOTATIONS if each.deprecated_form
 _NAMES = frozenset(BY_NAME)
 _BEFORE_DOMAIN = tuple(f"{name}." for name in _NAMES)
 _AFTER_DOMAIN = AFFINITIES | DEPRECATED
+_FORMER_DOMAIN = "cri-resource-manager.intel.com"  # of what nri-plugins descend from
 _SHOWN = 20  # warnings for one pod
 
 
@@ -424,7 +425,7 @@ def _elsewhere(key: str, prefix: str, rest: str) -> Iterator[str]:
         domains.append(prefix)
     for domain in domains:
         hint = did_you_mean(domain, [DOMAIN])
-        if DOMAIN.endswith(f".{domain}"):
+        if domain == _FORMER_DOMAIN or DOMAIN.endswith(f".{domain}"):
             hint = f"; did you mean {DOMAIN!r}?"
         if hint:
             yield f"annotation {quoted(key)} is not ours: its domain is {quoted(domain)}{hint}"

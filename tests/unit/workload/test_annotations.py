@@ -50,6 +50,11 @@ def test_a_flood_of_unknown_keys_is_cut_short() -> None:
         ("memory-type.resource-policy.nri.io.pod", "resource-policy.nri.io.pod"),
         ("resources-policy.nri.io/affinity", "resources-policy.nri.io"),
         ("prefer-isolated-cpus.nri.io/pod", "nri.io"),
+        (
+            "prefer-isolated-cpus.cri-resource-manager.intel.com/pod",
+            "cri-resource-manager.intel.com",
+        ),
+        ("cri-resource-manager.intel.com/affinity", "cri-resource-manager.intel.com"),
     ],
 )
 def test_a_known_key_under_a_domain_like_ours_is_named(key: str, domain: str) -> None:
