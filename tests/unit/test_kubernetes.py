@@ -492,8 +492,10 @@ def test_values_of_the_peers_older_charts_are_refused_too() -> None:
     assert [each.partition(": here ")[::2] for each in refused] == [
         (
             "hostPort",
-            "not available: Prometheus scrapes the address of the pod, at the port of"
-            " config.instrumentation.httpEndpoint",
+            (
+                "not available: Prometheus scrapes the address of the pod, at the port of"
+                " config.instrumentation.httpEndpoint"
+            ),
         ),
         ("nri.patchRuntimeConfig", "enableNRI"),
     ]
