@@ -75,7 +75,8 @@ class Partitions:
         The runtime may remove the cgroup later than it says so. If a sibling's cpuset overlaps
         until then, the kernel calls the partition invalid, and keeps its CPUs for good.
         """
-        if self._executor.state.kernel_partitions.state(container_id).held is not None:
+        records = self._executor.state.kernel_partitions
+        if records.due(container_id) is not None or records.state(container_id).held is not None:
             self._ended.add(container_id)
             await self._settle_until(self._executor.clock.now() + MAX_BATCH, container_id)
 

@@ -13,7 +13,13 @@ import pytest
 
 from nri_policy.audit.cgroup_paths import folder_of
 from nri_policy.classes import Equipment
-from nri_policy.delivery import executor, next_actions, observations, partition_records
+from nri_policy.delivery import (
+    executor,
+    next_actions,
+    observations,
+    partition_records,
+    partitions,
+)
 from nri_policy.delivery.cpuset_files import Change, Confined
 from nri_policy.delivery.inputs import Action
 from nri_policy.delivery.partition_files import EXCLUSIVE, PARTITION, ancestors
@@ -506,6 +512,35 @@ async def test_the_cgroup_of_an_owner_that_ended_loses_no_cpus_to_its_sidecar(
         assert host.cgroups.read(path, PARTITION) is None
         every = it.runtime.machine.online_cpus
         assert CPUSet.parse(host.cgroups.read(ROOT, EFFECTIVE) or "") == every
+
+
+class Blocked(PartitionCgroups):
+    """No file of a partition is written unless `open` is set."""
+
+    def __init__(self, runtime: EmbeddedRuntime) -> None:
+        super().__init__(runtime)
+        self.open = threading.Event()
+
+    def write(self, path: str, name: str, text: str) -> None:
+        self.open.wait(20.0)
+        super().write(path, name, text)
+
+
+async def test_an_owner_that_ends_while_it_is_made_a_partition_leaves_nothing(
+    tmp_path: Path, host: Host, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    host.kind = Blocked
+    monkeypatch.setattr(executor, "MAX_START", 0.001)
+    monkeypatch.setattr(partitions, "MAX_BATCH", 0.001)
+    async with served(tmp_path, cgroups=host, exclusivePartitions="root") as it:
+        monkeypatch.setattr(partition_records, "SETTLE", 1e9)  # nothing is looked at by itself
+        await it.start(pod("own", "2"))
+        own = it.runtime.container("own/main")
+        await it.runtime.stop_container(own)
+        assert isinstance(host.cgroups, Blocked)
+        host.cgroups.open.set()
+        await until(lambda: not it.daemon.executor._tasks)
+        assert host.is_as_before(it)
 
 
 async def test_a_daemon_takes_out_what_an_earlier_one_has_left(tmp_path: Path, host: Host) -> None:
