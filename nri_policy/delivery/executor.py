@@ -95,7 +95,7 @@ class Executor:
         self._tasks: set[asyncio.Task[Any]] = set()  # that no request waits for any longer
         self._changed = asyncio.Event()  # set when something is due before `_wake_at`
         self._wake_at = math.inf  # when the loop looks at its plan again
-        self.messages = Messages(self.state, self.apply, self.clock)
+        self.messages = Messages(self.state, self.apply, self.clock, self._unbar_in_time)
         self.survey = Survey(self.state, cgroups, self.apply, self._survey)
 
     def apply(self, event: Input) -> None:
@@ -201,7 +201,7 @@ class Executor:
         A kernel partition needs no neighbour to leave: they are written after `SETTLE`.
         """
         state = self.state
-        if not state.proven or state.unwritable:
+        if not state.proven or state.unwritable or state.bars_a_move():
             await self.narrow(moved=moved)
         elif state.kernel_partitions.due(container_id) is None and not self._is_still(moved=moved):
             self._begin(self._narrow())
@@ -288,7 +288,9 @@ class Executor:
         self.apply(probed)
 
     def _is_still(self, *, moved: bool) -> bool:
-        return not self.state.by_file or not (moved or self.state.shrink())
+        state = self.state
+        writes = state.by_file and (moved or state.shrink())
+        return not (writes or state.bars_a_move())
 
     async def in_time(self, work: Coroutine[Any, Any, object], seconds: float) -> bool:
         """Do work; return whether it took no longer than *seconds*, after which it goes on."""
@@ -309,6 +311,11 @@ class Executor:
         """Take CPUs out of partitions that a container is about to be moved onto."""
         if self.state.bars_a_move():
             await self.looks[Action.PARTITIONS]()
+
+    async def _unbar_in_time(self) -> None:
+        """Do the same before a call, which goes on without it after `MAX_BATCH`."""
+        if not await self.in_time(self._unbar_moves(), MAX_BATCH):
+            log.warning("cgroups-slow", extra={"containers": len(self.state.waiting)})
 
     async def _write(self, container_ids: Iterable[str], change: Change = Change.WHOLE) -> None:
         """Write the latest decisions about these containers; the caller has the lock.

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable, Collection
+from collections.abc import Awaitable, Callable, Collection
 from typing import Any, Protocol
 
 from nri_policy.delivery.delivery_state import DeliveryState
@@ -68,8 +68,18 @@ class Link(Protocol):
 class Messages:
     """The messages to one runtime."""
 
-    def __init__(self, state: DeliveryState, apply: Callable[[Input], None], clock: Clock) -> None:
-        """*apply* passes an input to the machine, and reports its events."""
+    def __init__(
+        self,
+        state: DeliveryState,
+        apply: Callable[[Input], None],
+        clock: Clock,
+        unbar_moves: Callable[[], Awaitable[None]],
+    ) -> None:
+        """*apply* passes an input to the machine, and reports its events.
+
+        *unbar_moves* comes before a call: it takes the CPUs of moves out of partitions.
+        """
+        self._unbar_moves = unbar_moves
         self._state = state
         self._apply = apply
         self._clock = clock
@@ -92,6 +102,7 @@ class Messages:
 
     async def _call(self, link: Link) -> bool:
         """Send changes in a call; return whether more must follow at once."""
+        await self._unbar_moves()
         waiting = self._state.changes_to_send()
         if not waiting:
             return False

@@ -99,17 +99,18 @@ class Occupancy(RecordTable):
     def bars_a_move(self) -> bool:
         """Whether a container is to leave all of its CPUs for CPUs that partitions still keep.
 
-        With no CPU outside of partitions it would run on all CPUs of the cgroup above. It may be
-        moved by a write, or by a look that finds that the runtime has lost its change.
+        CPUs that it shares with a partition are not its own: with no others it would run on all
+        CPUs of the cgroup above. It may be moved by a write, by a message, or by a look that finds
+        that the runtime has lost its change.
         """
         if not self.partitions:
             return False
-        kept = [cpus for cpus in self._kept_by_partitions().values() if cpus]
+        kept = CPUSet.union(self._kept_by_partitions().values())
         for each in (*self.pending, *self.in_flight) if kept else ():
             new, has = self.desired.placement(each), self.records[each].observed
-            if new is None or has is None or has.cpus & new.cpus:
+            if new is None or has is None or has.cpus & (new.cpus - kept):
                 continue
-            if any(new.cpus & cpus for cpus in kept):
+            if new.cpus & kept:
                 return True
         return False
 

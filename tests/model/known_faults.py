@@ -151,6 +151,9 @@ BY_TEST = {
     "a look moves a container onto CPUs that a partition still has": (
         f"{_DELIVERY}/test_partitions.py::test_a_look_moves_nobody_onto_cpus_that_a_partition_still_keeps"
     ),
+    "a message moves a container onto CPUs that a partition still has": (
+        f"{_DELIVERY}/test_partitions.py::test_no_message_moves_a_container_onto_cpus_that_a_partition_still_keeps"
+    ),
 }
 
 

@@ -16,6 +16,7 @@ from nri_policy.delivery import cpuset_checks, partition_files
 from nri_policy.delivery.cpuset_checks import CpusetCheck
 from nri_policy.delivery.delivery_state import DeliveryState
 from nri_policy.delivery.executor import Executor
+from nri_policy.delivery.messages import Messages
 from nri_policy.delivery.occupancy import Occupancy
 from nri_policy.delivery.overlaps import Overlaps
 from nri_policy.delivery.partitions import Partitions
@@ -113,6 +114,9 @@ MUTANTS: dict[str, Fault] = {
     ),
     "a look moves a container onto CPUs that a partition still has": _patched(
         Occupancy, "bars_a_move", lambda _: False
+    ),
+    "a message moves a container onto CPUs that a partition still has": _changed(
+        Messages, "_call", "await self._unbar_moves()", "pass"
     ),
     "what an earlier daemon has left in files of partitions stays": lambda: mock.patch.object(
         partition_files, "_find_keeping", return_value=()

@@ -28,6 +28,7 @@ from nri_policy.foundation.clock import Clock
 from nri_policy.foundation.cpuset import CPUSet
 from nri_policy.foundation.units import parse_cpu
 from nri_policy.manifests.resources import Amounts, ResourceChange
+from nri_policy.plugin.answers import Answers
 from nri_policy.plugin.sources import Sources
 from nri_policy.settings import ExclusivePartitions
 from nri_policy.simulation.cgroups import SimulatedCgroups
@@ -364,6 +365,35 @@ async def test_a_look_moves_nobody_onto_cpus_that_a_partition_still_keeps(
         assert it.runtime.container("next/main").cpus == before
         runs_on = host.cgroups.read(path_of(shared), EFFECTIVE)
         assert runs_on == str(shared.cpus), "it has left what is another's now"
+
+
+@pytest.mark.parametrize("by_call", [False, True])
+async def test_no_message_moves_a_container_onto_cpus_that_a_partition_still_keeps(
+    tmp_path: Path, host: Host, monkeypatch: pytest.MonkeyPatch, by_call: bool
+) -> None:
+    """Neither a call does so, nor an answer about another container."""
+    monkeypatch.setattr(next_actions, "PATIENCE", 0.001)
+    machine = ONE_POOL.replace("core:8", "core:4")
+    async with served(tmp_path, machine, cgroups=host, version="2.4.0") as it:
+        await it.start(pod("first", "1"), pod("own", "2", annotations={KEY: "root"}))
+        await until(lambda: is_at_rest(it))
+        await it.runtime.delete_pod(it.runtime.pod("first"))
+        # nothing is looked at by itself, and only a message changes what still starts
+        monkeypatch.setattr(partition_records, "SETTLE", 1e9)
+        for module in (next_actions, observations):
+            monkeypatch.setattr(module, "FIRST_LOOK", 1e9)
+        it.runtime.after = AsyncMock()
+        await it.start(pod("shared"))
+        shared = it.runtime.container("shared/main")
+        before = shared.cpus
+        await it.runtime.resize(it.runtime.pod("own"), "main", to(1))
+        if by_call:  # no answer takes it along
+            monkeypatch.setattr(Answers, "take", lambda *_, **_options: [])
+            monkeypatch.setattr(executor.Executor, "make_room", AsyncMock())
+        following = await it.runtime.run_pod(pod("next", "1"))
+        await it.runtime.create_container(following, "main")
+        await until(lambda: not shared.cpus & before)
+        assert host.cgroups.read(path_of(shared), EFFECTIVE) == str(shared.cpus)
 
 
 async def test_a_partition_that_became_invalid_is_made_again(tmp_path: Path, host: Host) -> None:

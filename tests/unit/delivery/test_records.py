@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Collection, Iterator
+from unittest.mock import AsyncMock
 
 import pytest
 
@@ -259,7 +260,7 @@ async def test_after_a_call_without_a_result_the_runtime_is_asked_for_its_list()
     """Only it knows what became of the call; nothing counts as failed."""
     state, link = state_of("a"), ListingLink()
     apply(state, Decided(changes={"a": placement("1")}))
-    messages = Messages(state, lambda event: apply(state, event), SYSTEM_CLOCK)
+    messages = Messages(state, lambda event: apply(state, event), SYSTEM_CLOCK, AsyncMock())
     await messages.send(link)
     assert link.registered == 1
     assert [*state.waiting] == ["a"]
@@ -273,7 +274,7 @@ async def test_nothing_is_sent_before_it_is_known_what_the_runtime_survives(
     state, link = state_of("a"), ListingLink()
     link.calls_are_safe, link.synchronized = safe, synchronized
     apply(state, Decided(changes={"a": placement("1")}))
-    await Messages(state, lambda event: apply(state, event), SYSTEM_CLOCK).send(link)
+    await Messages(state, lambda event: apply(state, event), SYSTEM_CLOCK, AsyncMock()).send(link)
     assert link.registered == 0
     assert [*state.waiting] == ["a"]
 
