@@ -343,13 +343,19 @@ class _Search:
         return moves
 
     def _place_of(self, engine: Engine, pod: Pod, closed: set[str]) -> str:
-        """Return a node that has room for a pod, also in its zones; empty if there is none."""
+        """Return a node that has room for a pod, also in its zones; empty if there is none.
+
+        The fullest of the topology, so that empty ones stay so; else any other.
+        """
         request = self._zones.fits.request(pod)
         alone = PodSet(name="main", count=1, template=Template(spec=pod.spec))
         group = PlacementGroup(namespace="", name="", pod_sets=(alone,))
         trial = engine.without_nodes(closed | self._reserved | {pod.node})
         for _ in range(_NODES_TRIED):
-            node = next(iter(trial.spread(group)))
+            fullest = sorted(
+                find_assigned_nodes(trial.place(group, explain=False), trial.state.view)
+            )
+            node = next(iter(fullest or trial.spread(group)))
             if not node:
                 break
             taken = find_host_reason(trial.state.nodes[node], {}, pod.spec)  # not its resources

@@ -19,7 +19,7 @@ HEAD = ["Moving 2 pods would let default/render start:"]
 ROWS = [
     "pod of from to",
     "default/web-5 ReplicaSet/web b1 a2",
-    "default/web-6 ReplicaSet/web b1 a2",
+    "default/web-6 ReplicaSet/web b1 a1",
 ]
 
 

@@ -52,9 +52,25 @@ def moves(found: MovePlan) -> dict[str, str]:
 def test_the_rack_with_the_fewest_pods_in_the_way_is_cleared() -> None:
     found = plan(pod("p", "a1"), pod("q", "a2"), pod("r", "b1"), pod("s", "b1"), pod("t", "b1"))
     assert found.movable == 5
-    assert moves(found) == {"p": "b2", "q": "b2"}
+    assert moves(found) == {"p": "b1", "q": "b2"}, "the fullest that has room"
     assert {each.source for each in found.moves} == {"a1", "a2"}
     assert {each.owner for each in found.moves} == {"ReplicaSet/web"}
+
+
+def test_pods_go_to_the_fullest_nodes_so_that_empty_ones_stay_so() -> None:
+    """Also of DaemonSets' pods; a node without the levels' labels takes what no other can."""
+    daemons = {"kind": "DaemonSet", "name": "d", "controller": True}
+    nodes = [*(node(f"c{at}", RACK="c") for at in "12"), node("other")]
+    held = (
+        pod("h", "c2", 2, movable="no"),
+        *(pod(f"d{at}", f"c{at}", owners=[daemons]) for at in "12"),
+    )
+    found = plan(pod("p", "a1"), pod("b", "b1", 4, movable="no"), *held, nodes=[*NODES, *nodes])
+    assert moves(found) == {"p": "c2"}
+    others = [pod(f"x{at}", f"c{at}", 3, movable="no") for at in "12"]
+    held = pod("b", "b1", 4, movable="no"), pod("y", "b2", 4, movable="no"), *others
+    found = plan(pod("p", "a1", 2), *held, nodes=[*NODES, *nodes])
+    assert moves(found) == {"p": "other"}
 
 
 def test_moves_that_make_too_little_room_are_not_tried(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -156,7 +172,7 @@ def test_harmless_fields_do_not_keep_a_pod() -> None:
         affinity={"podAffinity": affinity},
         topologySpreadConstraints=[{"whenUnsatisfiable": "ScheduleAnyway"}],
     )
-    assert moves(plan(free, pod("r", "b1", movable="false"))) == {"p": "b2"}
+    assert moves(plan(free, pod("r", "b1", movable="false"))) == {"p": "b1"}
 
 
 def test_a_pod_goes_only_where_its_selector_and_the_taints_let_it() -> None:
@@ -202,7 +218,7 @@ def test_a_budget_that_allows_one_lets_other_pods_go() -> None:
     free = pod("q", "a2")
     free["metadata"]["labels"] = {"app": "other"}
     pods = [pod("p", "a1"), free, pod("r", "b1"), pod("s", "b2")]
-    assert moves(plan(*pods, budgets=[budget(1)])) == {"p": "b1", "q": "b2"}
+    assert moves(plan(*pods, budgets=[budget(1)])) == {"p": "b1", "q": "b1"}
 
 
 def test_a_pod_needs_room_in_a_zone_where_the_node_aligns() -> None:
@@ -271,7 +287,7 @@ CROWD = [pod("p", "a1"), pod("q", "b1"), pod("r", "b1"), pod("s", "a2", 4, movab
 def test_no_pod_moves_for_a_node_whose_empty_zones_are_too_small() -> None:
     """Without the report, clearing a1 takes one move and is the plan."""
     crowd = [*CROWD, pod("t", "b2", 1, movable="false")]
-    assert moves(plan(*crowd, asked=guaranteed(1, 4))) == {"p": "b2"}
+    assert moves(plan(*crowd, asked=guaranteed(1, 4))) == {"p": "b1"}
     found = plan(*crowd, asked=guaranteed(1, 4), zones=[aligned("a1", 2, 2)])
     assert moves(found).keys() == {"q", "r"}
     assert {each.source for each in found.moves} == {"b1"}
