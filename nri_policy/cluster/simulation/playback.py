@@ -420,7 +420,8 @@ class Simulation:
             self._recorder.moves += sum(there[node] for node in unhealthy)
         elif self._engine.state.settings.failure.fail_fast:
             self._recorder.lost += 1
-            self._evict(key, f"its pods start again: {found.message}")
+            pods = counted(sum(there[node] for node in unhealthy), "pod")
+            self._evict(key, f"starts again: no room for {pods} of {', '.join(unhealthy)}")
             return
         else:
             self._waiting.queue.note_refusal(key, hopeless=False)

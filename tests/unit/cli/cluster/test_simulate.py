@@ -226,7 +226,7 @@ def test_a_job_that_a_failed_node_ended_is_made_again_and_runs_from_its_start(
     report = json.loads(run(*arguments, "-o", "json")[1])
     [group] = report["steps"][1]["groups"]
     assert (group["state"], group["domains"]) == ("Placed", {"rack-2": 8})
-    assert group["change"].startswith('its pods start again: topology "default" doesn\'t allow')
+    assert group["change"] == "starts again: no room for 4 pods of host-1-1"
     assert (report["figures"]["seconds"], report["figures"]["lost"]) == (15 * 60, 1)
 
 
