@@ -11,6 +11,7 @@ them as on a real node. It needs the program that `python3 -m tools.nri_plugins`
 from __future__ import annotations
 
 import asyncio
+import platform
 import statistics
 import subprocess
 import time
@@ -173,6 +174,7 @@ def section() -> Section:
         " A container waits from the runtime's request to the answer. nri-plugins is"
         " its topology-aware policy,"
         f" commit {nri_plugins.COMMIT[:8]} (30 commits after v0.14.0), with the same settings."
+        f" nri-policy ran on Python {platform.python_version()}; its image has Debian 13's."
         " Neither is connected to a cluster, which takes more memory."
     )
     rows = []
