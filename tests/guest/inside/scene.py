@@ -7,7 +7,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
-from nri_policy.control.client import connected
+from nri_policy.control.client import UnreachableError, connected
 from nri_policy.foundation.cpuset import EMPTY, CPUSet
 from nri_policy.manifests.resources import ResourceRequirements
 from nri_policy.report import AuditReport, ContainerReport, Containers, ExplanationReport
@@ -88,11 +88,17 @@ class Scene:
         return here
 
     def _observe(self) -> tuple[list[str], dict[str, Effective]]:
-        """Return what is not as the policy says, else what an audit finds, and what each has."""
-        decided, here = self.holdings(), self.effective()
-        if differences := [*self._differences(decided, here)]:
-            return differences, here
-        audit = self.audit()
+        """Return what is not as the policy says, else what an audit finds, and what each has.
+
+        A daemon that has no CPU time to answer is asked again.
+        """
+        try:
+            decided, here = self.holdings(), self.effective()
+            if differences := [*self._differences(decided, here)]:
+                return differences, here
+            audit = self.audit()
+        except UnreachableError as error:
+            return [str(error)], {}
         found = [str(each) for each in (*audit.unseen, *audit.threads_hidden, *audit.drifts)]
         return found, here
 
