@@ -38,7 +38,9 @@ class Settled(Struct, frozen=True, kw_only=True):
     """What became of all of them."""
 
     outcomes: Mapping[str, PartitionOutcome]  # by path, of those that are here
-    above: Collection[str] = ()  # paths of cgroups that keep CPUs for partitions below them
+    # paths of cgroups that keep CPUs for partitions below them, and why one still does that should
+    # not, or does not yet; else empty
+    above: Mapping[str, str] = {}
 
 
 class _Found(Struct, frozen=True, kw_only=True):
@@ -128,7 +130,8 @@ class _Settlement:
             for each, new in self._wanted.items()
             if (found := self._find(each) if new is None else self._take(each, new)) is not None
         }
-        left = tuple(parent for parent in due if due[parent] or parent in self._errors)
+        errors = {parent: self._errors.get(parent, "") for parent in due}
+        left = {parent: error for parent, error in errors.items() if due[parent] or error}
         return Settled(outcomes=outcomes, above=left)
 
     def _give_up(self, path: str) -> None:

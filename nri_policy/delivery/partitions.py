@@ -10,7 +10,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import math
-from collections.abc import Collection, Iterable
+from collections.abc import Iterable, Mapping
 
 from nri_policy.delivery.executor import MAX_BATCH, Executor
 from nri_policy.delivery.host_cgroups import HostCgroups
@@ -33,8 +33,9 @@ class Partitions:
         self._executor = executor
         self._files = files
         self._lock = asyncio.Lock()
-        # cgroups that keep CPUs for those below them; None: an earlier daemon may have left some
-        self._above: Collection[str] | None = None
+        # cgroups that keep CPUs for those below them, and why they keep wrong ones; None: an
+        # earlier daemon may have left some
+        self._above: Mapping[str, str] | None = None
         self._ended: set[str] = set()  # containers that have ended, and are still placed
         executor.looks[Action.PARTITIONS] = self.look
         executor.leave_partitions = self.leave
@@ -97,7 +98,8 @@ class Partitions:
         every = dict.fromkeys([*also, *state.partitions])
         rest = {e: pause for e in every if (pause := state.kernel_partitions.rest(e))}
         await self._settle([each for each in every if each not in rest])
-        return min([PERIOD, *rest.values()]) if state.partitions else math.inf
+        failed = any((self._above or {}).values())
+        return min([PERIOD, *rest.values()]) if state.partitions or failed else math.inf
 
     async def leave(self) -> None:
         """Make no container a partition any more: the policy has left."""
@@ -125,7 +127,7 @@ class Partitions:
                 if (held := state.kernel_partitions.state(each).held) is not None
             }
             done = await asyncio.to_thread(self._files.partition, by_name, self._above, kept)
-            self._above = done.above
+            self._note_above(done.above)
             self._executor.apply(
                 PartitionsSettled(
                     wanted={each: wanted[each] for each in names},
@@ -136,6 +138,13 @@ class Partitions:
                     },
                 )
             )
+
+    def _note_above(self, above: Mapping[str, str]) -> None:
+        """Store which cgroups keep CPUs for others; log once why one keeps wrong CPUs."""
+        before, self._above = self._above or {}, above
+        for cgroup, error in above.items():
+            if error and error != before.get(cgroup):
+                log.warning("partition-not-written", extra={"cgroup": cgroup, "reason": error})
 
     def _is_blocked(self, container_id: str, cpus: CPUSet) -> bool:
         """Whether another container of the pod may run on these CPUs by its cpuset."""

@@ -406,5 +406,5 @@ def test_partitions_are_written_to_the_files_of_version_2_alone(root: Root) -> N
     assert {*done.above} == {*above}
     assert (folders[-1] / "cpuset.cpus.partition").read_text() == "root\n"
     assert {(each / "cpuset.cpus.exclusive").read_text() for each in folders} == {"2-3\n"}
-    assert cgroups.partition({name: None}, done.above, {}).above == ()
+    assert cgroups.partition({name: None}, done.above, {}).above == {}
     assert {(each / "cpuset.cpus.exclusive").read_text() for each in folders} == {"\n"}

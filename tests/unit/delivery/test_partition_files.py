@@ -204,6 +204,18 @@ def test_what_is_kept_for_one_that_is_gone_is_taken_out() -> None:
     assert {*settled.above} == {"pods", "pods/b"}
 
 
+def test_a_cgroup_above_that_cannot_be_written_is_reported_until_it_can() -> None:
+    kernel = Kernel(pods_a_one="2-3")
+    settle(kernel, {A: root("2-3")}, ())
+    kernel.broken = "pods/a exclusive"
+    settled = settle(kernel, {A: None}, ())
+    busy = "cpuset.cpus.exclusive: Device or resource busy"
+    assert settled.above["pods/a"] == busy
+    kernel.broken = ""
+    assert not settle(kernel, {}, settled.above).above
+    assert not any(kernel.exclusive().values())
+
+
 @pytest.mark.parametrize("stays", [True, False])
 @pytest.mark.parametrize("done", range(5))
 def test_an_earlier_life_may_have_ended_between_any_two_writes(done: int, *, stays: bool) -> None:

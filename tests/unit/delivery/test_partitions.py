@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import errno
 import threading
 from collections.abc import Mapping
 from pathlib import Path
@@ -83,6 +84,7 @@ class PartitionCgroups(SimulatedCgroups):
     """The containers' cgroups on a kernel that may call partitions invalid."""
 
     refusal = ""  # why no partition becomes valid
+    busy = ""  # a cgroup that cannot be written
 
     def __init__(self, runtime: EmbeddedRuntime) -> None:
         super().__init__(runtime)
@@ -91,6 +93,8 @@ class PartitionCgroups(SimulatedCgroups):
     def write(self, path: str, name: str, text: str) -> None:
         """Write a file of a cgroup."""
         self.writes += 1
+        if path == self.busy:
+            raise OSError(errno.EBUSY, "")
         super().write(path, name, text)
 
     def read(self, path: str, name: str) -> str | None:
@@ -492,6 +496,24 @@ async def test_partitions_end_before_cpusets_are_widened_which_would_overlap(
         host.cgroups.log.clear()
         await it.daemon.leave()
         assert host.cgroups.log.index("member") < host.cgroups.log.index("cpusets")
+
+
+async def test_a_cgroup_above_that_keeps_cpus_for_nobody_is_reported_once(
+    tmp_path: Path, host: Host, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """It is tried again, also where no partition is left."""
+    async with served(tmp_path, cgroups=host, exclusivePartitions="root") as it:
+        await it.start(pod("own", "2"))
+        await until(lambda: is_at_rest(it))
+        monkeypatch.setattr(partitions, "PERIOD", 0.01)
+        host.cgroups.busy = "kubepods.slice"
+        await it.runtime.delete_pod(it.runtime.pod("own"))
+        await until(lambda: "partition-not-written" in caplog.text)
+        host.cgroups.busy = ""
+        await until(lambda: host.is_as_before(it))
+    (line,) = [each for each in caplog.records if each.message == "partition-not-written"]
+    assert vars(line)["cgroup"] == "kubepods.slice"
+    assert vars(line)["reason"] == f"{EXCLUSIVE}: Device or resource busy"
 
 
 async def test_what_a_partition_had_goes_back_with_its_end(tmp_path: Path, host: Host) -> None:
