@@ -39,7 +39,7 @@ class Point(Struct, frozen=True):
 
 
 class Figures(Struct, frozen=True, rename="camel"):
-    """Figures of all jobs; utilisation until the last came, or of jobs at the start until the end."""
+    """Figures of all jobs; utilisation until the last came, or the end if all came first."""
 
     seconds: float
     used_until: float  # seconds, of the utilisation

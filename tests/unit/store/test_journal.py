@@ -6,7 +6,7 @@ import pytest
 from msgspec.structs import replace
 
 from nri_policy.engine.choice.shortage import PlacementError
-from nri_policy.engine.event import Created, PodStopped, Reconfigured, Resized, Stopped, kind
+from nri_policy.engine.event import Created, Event, PodStopped, Reconfigured, Resized, Stopped, kind
 from nri_policy.engine.grant import Decision
 from nri_policy.foundation.cpuset import CPUSet
 from nri_policy.node import view_of
@@ -107,11 +107,12 @@ def test_what_was_never_decided_has_no_record(tmp_path: Path) -> None:
 def test_the_end_of_a_pod_is_recorded_only_if_something_of_it_was_left(tmp_path: Path) -> None:
     store, engine = stores.started(tmp_path)
     stopped, left = nodes.container(100), nodes.container(100)
-    for event in (
+    events: list[Event] = [
         *(Created(container=each) for each in (stopped, left)),
         Stopped(container_id=stopped.id),
         *(PodStopped(pod_id=each.pod.id) for each in (stopped, left)),
-    ):
+    ]
+    for event in events:
         stores.commit(store, engine, event)
     with open_journal(store.path) as journal:
         ends = [each.event for each in journal.records(0) if isinstance(each.event, PodStopped)]

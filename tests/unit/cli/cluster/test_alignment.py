@@ -394,9 +394,7 @@ def test_the_service_names_the_levels_of_its_settings() -> None:
     body = json.dumps([asked_group(1, 4)]).encode()
     (placed,) = json.loads(answer_place(engine, body))
     zone = "topology.kubernetes.io/zone"
-    assert placed["notes"] == [
-        f"1 node left out: no label {zone} (n)",
-        f"{placed['namespace']}/{placed['name']}: the levels [kubernetes.io/hostname] in the settings would do without"
-        f" {zone}",
-    ]
+    name = f"{placed['namespace']}/{placed['name']}"
+    offer = f"the levels [kubernetes.io/hostname] in the settings would do without {zone}"
+    assert placed["notes"] == [f"1 node left out: no label {zone} (n)", f"{name}: {offer}"]
     assert json.loads(answer_explain(engine, body))["notes"] == placed["notes"]
