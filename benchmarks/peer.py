@@ -168,9 +168,9 @@ def section() -> Section:
         f" runs: Guaranteed, Burstable and BestEffort pods, and pods with exclusive CPUs, start,"
         " are resized and end while the given number of such containers runs. Cells have the median"
         ' (minimum to maximum). "CPU time of an event" is the daemon\'s CPU time for one request of'
-        ' the runtime, and "of a pod" for all that it does while a pod starts, is resized (half of'
-        " them) and ends, with what it checks and writes later. Their cgroups are files that both"
-        " can write; with the systemd driver, systemd hears of each cpuset, too."
+        ' the runtime. "CPU time of a pod" is all that it uses while a pod starts, is resized (half'
+        f" of them) and ends. The pods rest {REST} s after each step, so that what is checked and"
+        " written later counts, too. Their cgroups are files that both daemons can write."
         " A container waits from the runtime's request to the answer. nri-plugins is"
         " its topology-aware policy,"
         f" commit {nri_plugins.COMMIT[:8]} (30 commits after v0.14.0), with the same settings."
