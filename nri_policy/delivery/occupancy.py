@@ -96,6 +96,18 @@ class Occupancy(RecordTable):
                 leaving.append(has.cpus - due.cpus)
         return CPUSet.union([*leaving, *self._kept_by_partitions().values()])
 
+    def strands(self, cpus: CPUSet) -> bool:
+        """Whether a container that is still to leave *cpus* has no others outside of partitions.
+
+        If they became a partition, it would run on all CPUs of the cgroup above.
+        """
+        held = (self.records[each].partition.held for each in self.partitions)
+        taken = CPUSet.union([cpus, *(each.cpus for each in held if each is not None)])
+        return any(
+            (has := self.records[each].observed) is not None and has.cpus <= taken
+            for each in self.occupants(cpus)
+        )
+
     def bars_a_move(self) -> bool:
         """Whether a container is to leave all of its CPUs for CPUs that partitions still keep.
 

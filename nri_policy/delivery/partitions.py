@@ -49,8 +49,8 @@ class Partitions:
         """Make a starting container its partition, and take its *own* CPUs out of other partitions.
 
         Return whether the kernel keeps all others off them from now on. Containers of the same pod
-        have to leave first: the kernel calls a partition invalid that overlaps a sibling. The
-        method waits for all of this *until* a time of the clock.
+        have to leave first: the kernel calls a partition invalid that overlaps a sibling. So have
+        those with no other CPUs. The method waits for all of this *until* a time of the clock.
         """
         state = self._executor.state
         due = state.kernel_partitions.due(container_id)
@@ -147,7 +147,9 @@ class Partitions:
                 log.warning("partition-not-written", extra={"cgroup": cgroup, "reason": error})
 
     def _is_blocked(self, container_id: str, cpus: CPUSet) -> bool:
-        """Whether another container of the pod may run on these CPUs by its cpuset."""
+        """Whether others have to leave these CPUs first: those of the pod, and who has no others."""
+        if self._executor.state.strands(cpus):
+            return True
         pod_id = self._node.view.placed[container_id].container.pod.id
         siblings = (each for each in self._node.of_pod(pod_id) if each != container_id)
         return any(self._executor.state.occupies(each, cpus) for each in siblings)

@@ -154,7 +154,12 @@ BY_TEST = {
     "a message moves a container onto CPUs that a partition still has": (
         f"{_DELIVERY}/test_partitions.py::test_no_message_moves_a_container_onto_cpus_that_a_partition_still_keeps"
     ),
+    "a partition takes all CPUs that a container still has": (
+        f"{_DELIVERY}/test_partitions.py::test_a_partition_takes_no_container_s_last_cpus"
+    ),
 }
+
+_TRIES = 3
 
 
 def main() -> int:
@@ -165,9 +170,11 @@ def main() -> int:
 
 
 def _fails(fault: str, test: str) -> bool:
+    """Whether a test finds a fault: without CPU time, it may look after the daemon has mended it."""
+    options = ("-q", "-n0", "-x", "-p", "no:cacheprovider", "--tb=no")
     with MUTANTS[fault]():
-        ended = pytest.main(["-q", "-n0", "-x", "-p", "no:cacheprovider", "--tb=no", test])
-    return ended is pytest.ExitCode.TESTS_FAILED
+        ended = (pytest.main([*options, test]) for _ in range(_TRIES))
+        return any(each is pytest.ExitCode.TESTS_FAILED for each in ended)
 
 
 if __name__ == "__main__":

@@ -118,6 +118,9 @@ MUTANTS: dict[str, Fault] = {
     "a message moves a container onto CPUs that a partition still has": _changed(
         Messages, "_call", "await self._unbar_moves()", "pass"
     ),
+    "a partition takes all CPUs that a container still has": _patched(
+        Occupancy, "strands", lambda *_: False
+    ),
     "what an earlier daemon has left in files of partitions stays": lambda: mock.patch.object(
         partition_files, "_find_keeping", return_value=()
     ),

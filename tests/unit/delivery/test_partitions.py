@@ -187,6 +187,34 @@ class Stuck(PartitionCgroups):
         return super().confine(wanted, change)
 
 
+async def test_a_partition_takes_no_container_s_last_cpus(
+    tmp_path: Path, host: Host, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It would run on all CPUs of the cgroup above, which may be another's own."""
+    machine = "package:1 numa:2 core:2 pu:1"
+    async with served(tmp_path, machine, cgroups=host, exclusivePartitions="root") as it:
+        state = it.daemon.executor.state
+        await it.start(pod("shared", "100m"))
+        await until(lambda: not state.pending and not state.in_flight)
+        await it.daemon.executor.probe(it.daemon.node.view.placed)  # files can be written
+        shared = it.runtime.container("shared/main")
+        before = shared.cpus
+        found = list[tuple[str | None, CPUSet]]()
+        write = host.cgroups.write
+
+        def note(path: str, name: str, text: str) -> None:
+            write(path, name, text)
+            if name == PARTITION and text == "root":
+                found.append((host.cgroups.read(path_of(shared), EFFECTIVE), shared.cpus))
+
+        host.cgroups.write = note  # type: ignore[method-assign]
+        monkeypatch.setattr(next_actions, "SETTLE", 1e9)  # it leaves no sooner than it must
+        await it.start(pod("own", "2"))
+        assert it.runtime.container("own/main").cpus == before
+        await until(lambda: is_at_rest(it))
+        assert [effective for effective, _ in found] == [str(cpus) for _, cpus in found] != []
+
+
 async def test_the_start_of_an_owner_waits_for_no_neighbour(tmp_path: Path, host: Host) -> None:
     host.kind = Stuck
     async with served(tmp_path, ONE_POOL, cgroups=host, exclusivePartitions="root") as it:
