@@ -170,7 +170,7 @@ def main() -> int:
 
 
 def _fails(fault: str, test: str) -> bool:
-    """Whether a test finds a fault: without CPU time, it may look after the daemon has mended it."""
+    """Whether a test finds a fault; without CPU time, it may look after the fault was mended."""
     options = ("-q", "-n0", "-x", "-p", "no:cacheprovider", "--tb=no")
     with MUTANTS[fault]():
         ended = (pytest.main([*options, test]) for _ in range(_TRIES))
