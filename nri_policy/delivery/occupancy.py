@@ -103,10 +103,8 @@ class Occupancy(RecordTable):
         """
         held = (self.records[each].partition.held for each in self.partitions)
         taken = CPUSet.union([cpus, *(each.cpus for each in held if each is not None)])
-        return any(
-            (has := self.records[each].observed) is not None and has.cpus <= taken
-            for each in self.occupants(cpus)
-        )
+        leaving = (has.cpus for each in self.moving if (has := self.records[each].observed))
+        return any(has & cpus and has <= taken for has in leaving)
 
     def bars_a_move(self) -> bool:
         """Whether a container is to leave all of its CPUs for CPUs that partitions still keep.

@@ -105,6 +105,13 @@ class Delivery(Struct, frozen=True, kw_only=True):
     refused_resize: Resources | None = None  # the amounts of a resize that seems refused
     resize_until: float | None = None  # until when that may come into force all the same
 
+    @property
+    def moves(self) -> bool:
+        """Whether the pending change leaves none of the CPUs that the cgroup has."""
+        if self.pending is None or self.observed is None:
+            return False
+        return bool(self.pending.cpus) and not self.observed.cpus & self.pending.cpus
+
     def without_pending(self) -> Delivery:
         """Return this without a pending change."""
         if self.pending is None:

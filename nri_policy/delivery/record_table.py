@@ -33,6 +33,7 @@ class RecordTable:
         self.pending: dict[str, None] = {}
         self.by_file: dict[str, None] = {}  # of the pending, those that a file brings into force
         self.waiting: dict[str, None] = {}  # of the pending, the others: they need a message
+        self.moving: dict[str, None] = {}  # of the pending, those that leave all of their CPUs
         self.in_flight: dict[str, None] = {}
         self.unrecorded: dict[str, None] = {}
         self.volatile: dict[str, None] = {}  # written, and perhaps undone by systemd
@@ -72,6 +73,7 @@ class RecordTable:
             _index(self.pending, container_id, on=new.pending is not None)
             _index(self.by_file, container_id, on=ours)
             _index(self.waiting, container_id, on=new.pending is not None and not ours)
+            _index(self.moving, container_id, on=new.moves)
         if new.in_flight is not old.in_flight:
             _index(self.in_flight, container_id, on=new.in_flight is not None)
         if new.unrecorded is not old.unrecorded:
