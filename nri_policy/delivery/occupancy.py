@@ -101,6 +101,8 @@ class Occupancy(RecordTable):
 
         If they became a partition, it would run on all CPUs of the cgroup above.
         """
+        if not self.moving:
+            return False
         held = (self.records[each].partition.held for each in self.partitions)
         taken = CPUSet.union([cpus, *(each.cpus for each in held if each is not None)])
         leaving = (has.cpus for each in self.moving if (has := self.records[each].observed))

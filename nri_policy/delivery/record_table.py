@@ -33,7 +33,7 @@ class RecordTable:
         self.pending: dict[str, None] = {}
         self.by_file: dict[str, None] = {}  # of the pending, those that a file brings into force
         self.waiting: dict[str, None] = {}  # of the pending, the others: they need a message
-        self.moving: dict[str, None] = {}  # of the pending, those that leave all of their CPUs
+        self.moving: dict[str, None] = {}  # their pending change replaces all their CPUs
         self.in_flight: dict[str, None] = {}
         self.unrecorded: dict[str, None] = {}
         self.volatile: dict[str, None] = {}  # written, and perhaps undone by systemd
