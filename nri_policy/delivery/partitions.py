@@ -147,7 +147,7 @@ class Partitions:
                 log.warning("partition-not-written", extra={"cgroup": cgroup, "reason": error})
 
     def _is_blocked(self, container_id: str, cpus: CPUSet) -> bool:
-        """Whether others have to leave these CPUs first: the pod's, and who has no others."""
+        """Whether containers of the pod, or some without other CPUs, have to leave these first."""
         if self._executor.state.strands(cpus):
             return True
         pod_id = self._node.view.placed[container_id].container.pod.id

@@ -150,7 +150,7 @@ class StoreWriter:
     ) -> int:
         """Add a record of *event*; *introduced* is the size of a layout written before it.
 
-        The end of a pod is none if its containers and its room were gone: theirs say it.
+        The end of a pod gets no record if its containers and its room had ended before.
         """
         held = self._changed_grants(view)
         if isinstance(event, PodStopped) and not held and outcome == Decision():

@@ -115,7 +115,7 @@ class ClusterSource(Struct, frozen=True):
     def _note_unknown_labels(self, settings: ClusterSettings, snapshot: ClusterSnapshot) -> None:
         """Note on stderr the levels that are labels of no node, with the most similar label.
 
-        A level of the settings that resembles no label is not noted; one of --levels is.
+        Levels of --levels are noted in any case, those of the settings if they resemble a label.
         """
         levels = dict.fromkeys(level for each in settings.topologies for level in each.levels)
         unknown = [

@@ -345,7 +345,7 @@ class _Search:
     def _place_of(self, engine: Engine, pod: Pod, closed: set[str]) -> str:
         """Return a node that has room for a pod, also in its zones; empty if there is none.
 
-        The fullest of the topology, so that empty ones stay so; else any other.
+        The fullest host of the topology, to keep empty hosts empty; else any other host.
         """
         request = self._zones.fits.request(pod)
         alone = PodSet(name="main", count=1, template=Template(spec=pod.spec))

@@ -2,8 +2,8 @@
 
 Owns the arithmetic of hints over one tree; `workload.hints` selects a container's hints. A hint
 with CPUs is measured by them, one with only NUMA nodes by these. A NUMA
-node counts as in each pool that has one of its CPUs. A node without CPUs counts as in the pools of
-its nearest nodes.
+node belongs to each pool that has one of its CPUs. A node without CPUs belongs to the
+pools of its nearest nodes.
 """
 
 from __future__ import annotations

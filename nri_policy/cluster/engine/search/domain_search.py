@@ -3,9 +3,9 @@
 A unit is packed into one domain of its level after the other, best fit first, and the units after
 it into what that leaves (spec cluster.md §5). The search is deterministic and has a fixed length.
 
-It goes back as soon as some unit after this one has no room by itself. Where all units are on one
-tree, it also remembers what was left at the leaves that it had taken when it found nothing: other
-ways to leave the same are not tried.
+It undoes its latest choice as soon as a unit that is still to be packed has no room by itself.
+Where all units are on one tree, it also remembers what was left at the leaves that it had taken
+when it found nothing: other ways to leave the same are not tried.
 """
 
 from __future__ import annotations
