@@ -21,7 +21,7 @@ from pathlib import Path
 
 from tests.cluster.control_plane import ADMIN
 from tests.cluster.installation import install
-from tests.cluster.node import one_node
+from tests.cluster.node import PROGRAMS, one_node
 from tests.e2e import image, packages
 from tools.control_plane import program
 
@@ -46,6 +46,8 @@ def main() -> None:
     hardware = parser.parse_args().hardware
     logging.basicConfig(level=logging.INFO, format="%(message)s")
     check_inotify()
+    for each in (*PROGRAMS, "kube-scheduler"):
+        program(each)
     folder = Path(tempfile.mkdtemp(prefix="nri-cluster-"))
     archive = folder / "busybox.tar"
     image.write(packages.busybox(), archive)

@@ -86,13 +86,14 @@ def node(
 ) -> Iterator[Node]:
     """Yield a cluster of one real node, with our manifests; the module names its HARDWARE.
 
-    And the releases of Kubernetes that are TOO_OLD for it, if any.
+    And, if any, the releases of Kubernetes that are TOO_OLD, and the MORE_PROGRAMS that it starts.
     """
     if request.param in getattr(request.module, "TOO_OLD", ()):
         pytest.skip(f"Kubernetes {request.param} is too old for it")
     if os.geteuid() != 0 or cgroup.cpuset_hierarchy() is None:
         pytest.skip("a kubelet needs root, and a cgroup hierarchy with the cpuset controller")
-    require(*PROGRAMS, release=request.param)
+    more = getattr(request.module, "MORE_PROGRAMS", ())
+    require(*PROGRAMS, *more, release=request.param)
     folder = tmp_path_factory.mktemp("node")
     archive = folder / "busybox.tar"
     with ExitStack() as stack:

@@ -135,10 +135,13 @@ class ControlPlane:
         self.start("kube-scheduler", f"--config={path}", "--secure-port=0", "--v=4")
 
     def start(self, name: str, *arguments: str, inside: Sequence[str] = ()) -> None:
-        """Start a program; what its command begins with is *inside*."""
+        """Start a program; what its command begins with is *inside*.
+
+        The test is skipped where the program is not built.
+        """
         with (self.folder / f"{name}.log").open("ab") as log:
             self._programs[name] = subprocess.Popen(
-                [*inside, program(name, self._release), *arguments],
+                [*inside, self._program(name), *arguments],
                 stdout=log,
                 stderr=log,
                 cwd=self.folder,
@@ -240,7 +243,7 @@ class ControlPlane:
         environment = os.environ | {
             "KUBECONFIG": str(self.kubeconfig(ADMIN)),
             "HOME": str(self.folder),
-            "PATH": f"{program('kubectl', self._release).parent}:{os.environ['PATH']}",
+            "PATH": f"{self._program('kubectl').parent}:{os.environ['PATH']}",
         }
         done = subprocess.run(
             command, capture_output=True, text=True, check=False, env=environment, timeout=HANGS
@@ -266,6 +269,10 @@ class ControlPlane:
         return path
 
     # ----
+
+    def _program(self, name: str) -> Path:
+        require(name, release=self._release)  # a build takes minutes and needs the network
+        return program(name, self._release)
 
     def _certify(self) -> None:
         write_certificates(self.folder)

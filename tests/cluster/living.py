@@ -244,7 +244,7 @@ def _report(node: str, *free: int) -> Object:
 @contextmanager
 def living(folder: Path) -> Iterator[Cluster]:
     """Run such a cluster in a folder; skip where its programs are not at hand."""
-    require("kube-apiserver", "kube-scheduler", "kube-controller-manager")
+    require("kube-apiserver", "kube-scheduler", "kube-controller-manager", "kubectl")
     with ControlPlane(folder, nodes=NODES, api_server=[*MUTATING, *SHORT]) as plane:
         made = Cluster(Shop(plane))
         plane.start_scheduler(SCHEDULER)

@@ -75,7 +75,7 @@ class Shop:
 def shop(
     request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[Shop]:
-    require("kube-apiserver", release=request.param)
+    require("kube-apiserver", "kubectl", release=request.param)
     folder = tmp_path_factory.mktemp("explanations")
     with ControlPlane(folder, release=request.param, nodes=["node-a", "node-b"]) as cluster:
         yield Shop(cluster)

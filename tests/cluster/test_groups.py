@@ -33,7 +33,7 @@ Object = dict[str, Any]
 
 @pytest.fixture(scope="module")
 def shop(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Shop]:
-    require("kube-apiserver", "kube-scheduler")
+    require("kube-apiserver", "kube-scheduler", "kubectl")
     folder = tmp_path_factory.mktemp("groups")
     with ControlPlane(folder, nodes=NODES, api_server=MUTATING) as cluster:
         made = Shop(cluster)

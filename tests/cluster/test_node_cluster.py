@@ -33,6 +33,7 @@ from tests.support.exchanges import NRT
 from tools.control_plane import SCHEDULER_PLUGINS
 
 HARDWARE = "package:2 numa:2 core:4"  # 16 CPUs, 4 on each NUMA node
+MORE_PROGRAMS = ("kube-scheduler",)
 PUBLISHED = "event=nrt-published"
 
 

@@ -20,6 +20,7 @@ from tests.e2e.daemon import Daemon
 from tools.control_plane import OLDEST
 
 HARDWARE = "package:2 numa:2 core:4 pu:2"  # NUMA node k has CPUs 8k to 8k+7, CPU 0 is reserved
+MORE_PROGRAMS = ("kube-scheduler",)
 TOO_OLD = (OLDEST,)  # its scheduler, with the gate on, counts one device by another's capacity
 IDLE = {"numa0": 7, "numa1": 8, "numa2": 8, "numa3": 8}  # what is published
 API = "/apis/resource.k8s.io/v1"

@@ -29,6 +29,7 @@ from tests.support.exchanges import SETTINGS
 from tools import nri_plugins
 
 HARDWARE = "package:2 numa:2 core:2 pu:2"
+MORE_PROGRAMS = ("kube-scheduler",)
 NAME = "nri-resource-policy-topology-aware"  # of the DaemonSet, its container, and its account
 DAEMON_SETS = "/apis/apps/v1/namespaces/kube-system/daemonsets"
 THEIRS, OURS = "localhost/nri-plugins:e2e", "localhost/nri-policy:e2e"

@@ -17,6 +17,7 @@ from tests.cluster.shop import ACCOUNT, LEASE, SCHEDULER
 from tests.support.exchanges import MERGE
 
 HARDWARE = "package:2 numa:2 core:4"
+MORE_PROGRAMS = ("kube-scheduler",)
 TAINT = {"key": "nri-policy.io/not-ready", "effect": "NoSchedule"}
 SILENT = 150.0  # seconds: a minute, for the service as for its first reading, and a busy machine
 

@@ -25,6 +25,7 @@ from tests.e2e.daemon import PROGRAM
 from tests.e2e.test_peer_pod import IMAGE
 
 HARDWARE = ""  # the host's
+MORE_PROGRAMS = ("kube-scheduler",)
 NAME = "nri-policy-restore"
 MANIFEST = Path(__file__).parents[2] / "configs/kustomize/restore/daemonset.yaml"
 DAEMON_SETS = "/apis/apps/v1/namespaces/kube-system/daemonsets"

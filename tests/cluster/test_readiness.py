@@ -107,7 +107,7 @@ class Nodes:
 def nodes(
     request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[Nodes]:
-    require("kube-apiserver", release=request.param)
+    require("kube-apiserver", "kubectl", release=request.param)
     with ControlPlane(
         tmp_path_factory.mktemp("readiness"), release=request.param, nodes=["node-a", "node-b"]
     ) as cluster:

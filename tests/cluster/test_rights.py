@@ -74,7 +74,7 @@ class Service:
 
 @pytest.fixture(scope="module")
 def service(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Service]:
-    require("kube-apiserver")
+    require("kube-apiserver", "kubectl")
     with ControlPlane(tmp_path_factory.mktemp("rights")) as cluster:
         made = Service(cluster)
         enforced(made)
