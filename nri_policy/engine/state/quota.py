@@ -25,11 +25,12 @@ def quota_of(
     """Return the quota to send to the runtime, None if none is needed.
 
     The kubelet's quota is sent only to replace another quota sent before (*told*). An
-    unpinned container keeps its quota, because its cpuset is no limit.
+    unpinned container keeps its quota, because its cpuset is no limit. A container with
+    `NO_QUOTA` as its amount came without the kubelet's quota, as if it had been told so.
     """
     limit = container.resources.cpu_quota
     if limit <= 0:
-        return told
+        return limit if limit == NO_QUOTA else told
     if (
         pinned
         and (grant.exclusive or (grant.claimed and container.pod.qos is QoS.GUARANTEED))

@@ -206,6 +206,28 @@ def test_a_replay_goes_on_with_what_was_told() -> None:
     assert Engine.resume(driver.engine.layout, picture).state.quotas == {own.id: NO_QUOTA}
 
 
+@pytest.mark.parametrize("is_listed", [True, False])
+def test_a_replay_goes_on_with_a_container_that_came_without_a_quota(*, is_listed: bool) -> None:
+    """The runtime lists no quota, and what the kubelet granted is not known."""
+    driver = EngineDriver()
+    came = nodes.container(1000)
+    came = replace(came, resources=replace(came.resources, cpu_quota=NO_QUOTA))
+    driver.create(came)
+    if is_listed:
+        there = (listed(driver, came, NO_QUOTA),)
+        driver.handle(Synchronized(containers=there, held=stored(driver, came)))
+    picture = Synchronized(
+        containers=(listed(driver, came, NO_QUOTA),), held=stored(driver, came)
+    )
+    replayed = Engine.resume(driver.engine.layout, picture)
+    assert replayed.state.quotas == driver.engine.state.quotas
+    resized = Resized(container_id=came.id, resources=nodes.resources(1500, 1500), certain=False)
+    then, now = replayed.handle(resized).placement, driver.engine.handle(resized).placement
+    assert then == now
+    assert now is not None
+    assert now.quota == 150_000
+
+
 def test_no_quota_in_a_cgroup_agrees_with_any_that_a_guaranteed_one_was_granted() -> None:
     asked, found = nodes.resources(2000, 2000), Resources(cpu_quota=NO_QUOTA, cpu_shares=2048)
     assert has(found, asked, 2000, QoS.GUARANTEED)
