@@ -15,6 +15,7 @@ from google.protobuf.message import Message
 from nri_policy.delivery.inputs import Gone, PhaseChanged, Registered, StartAnswered
 from nri_policy.delivery.record import Phase
 from nri_policy.engine.event import Created, PodStopped, Resized, Started, Stopped, Synchronized
+from nri_policy.engine.state.quota import with_limit
 from nri_policy.nri.errors import CallRefused
 from nri_policy.nri.plugin import Call
 from nri_policy.nri.versions import Events, Runtime
@@ -365,7 +366,11 @@ class PolicyPlugin:
             return False
         log.warning("creation-missed", extra={"container": container.id})
         decision = self._decisions.decide(
-            Created(container=self._pods.container(pod, container), admitted=True, unheard=True)
+            Created(
+                container=with_limit(self._pods.container(pod, container)),
+                admitted=True,
+                unheard=True,
+            )
         )
         if decision.placement is not None:
             self._executor.decide({container.id: decision.placement})

@@ -26,6 +26,7 @@ from nri_policy.delivery import (
 )
 from nri_policy.delivery.cpuset_files import Change, Confined
 from nri_policy.delivery.record import Phase
+from nri_policy.engine.event import Stopped
 from nri_policy.engine.state.quota import NO_QUOTA
 from nri_policy.foundation.cpuset import CPUSet
 from nri_policy.foundation.units import parse_bytes, parse_cpu
@@ -231,6 +232,25 @@ async def test_a_container_that_was_created_while_the_daemon_registered_is_place
         assert owners(it) == {}
         await it.daemon.executor.look()  # as it does a moment later
         assert missed.cpus == it.daemon.node.view.sent[missed.id][0]
+
+
+@RUNTIMES
+async def test_a_container_whose_quota_an_earlier_life_has_taken_keeps_its_limit(
+    runtime: tuple[str, str], tmp_path: Path
+) -> None:
+    """Its creation was answered by a life that stored nothing of it."""
+    async with host(tmp_path, runtime) as it:
+        gate = Gate(it.runtime, "creating", "missed")
+        starting = asyncio.create_task(it.start(pod("missed", "2")))
+        await gate.reached.wait()
+        missed = it.runtime.container("missed/main")
+        assert missed.quota == NO_QUOTA
+        async with it.daemon.node.turn:
+            it.daemon.node.handle(Stopped(container_id=missed.id))
+        gate.open.set()
+        await starting
+        known = it.daemon.node.view.placed[missed.id].container
+        assert known.resources.cpu_limit == 2000
 
 
 @RUNTIMES
