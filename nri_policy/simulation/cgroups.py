@@ -54,6 +54,10 @@ class SimulatedCgroups:
         """Return the names of the cgroups right below one."""
         return self._follow().children(path)
 
+    def is_removed(self, container_id: str) -> bool:  # noqa: ARG002 - others linger
+        """Return whether the runtime has removed the cgroup of a container that has ended."""
+        return True
+
     def _follow(self) -> CpusetTree:
         """Return the cpusets, with the pods and containers that there are now."""
         machine = self._runtime.machine
@@ -62,15 +66,18 @@ class SimulatedCgroups:
         cpusets = self._cpusets
         there = {each.id: each for each in self._runtime.containers if each.in_force is not None}
         for container_id in [*(self._known.keys() - there)]:
-            path, _ = self._known.pop(container_id)
+            path, _ = self._known[container_id]
             cpusets.leave(path)
-            cpusets.remove(path)
+            if self.is_removed(container_id):
+                del self._known[container_id]
+                cpusets.remove(path)
         pods = {_path_of(each.message.linux.cgroup_parent) or "" for each in self._runtime.pods}
-        for path in self._pod_paths - pods:
+        empty = {each for each in self._pod_paths - pods if not cpusets.children(each)}
+        for path in empty:
             cpusets.remove(path)
         for path in pods - self._pod_paths:
             _make(cpusets, path)
-        self._pod_paths = pods
+        self._pod_paths = (self._pod_paths - empty) | pods
         if self._online != machine.online_cpus:
             cpusets.set_online(machine.online_cpus)
             self._online = machine.online_cpus

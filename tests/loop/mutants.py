@@ -42,6 +42,9 @@ MUTANTS: dict[str, Callable[[], AbstractContextManager[Any]]] = {
     ),
     "what was sent is not looked at": lambda: _patch(Executor, "look", _no_cases),
     "partitions are not looked at again": lambda: _patch(Partitions, "look", _never_again),
+    "an owner that ends stays a partition until its cgroup is removed": lambda: _patch(
+        Partitions, "end", _nothing
+    ),
     "overlaps are not watched": lambda: _patch(Overlaps, "look", _never_again),
     "nothing is stored": lambda: _patch(Store, "commit", lambda *_: None),
     "no answer takes changes along": lambda: _patch(Answers, "take", lambda *_a, **_k: []),

@@ -8,9 +8,7 @@ when, is in `tests.loop.checks`.
 from __future__ import annotations
 
 import asyncio
-import errno
 import math
-import os
 import shutil
 import sqlite3
 from collections.abc import Awaitable, Callable, Coroutine, Iterator, Mapping
@@ -25,7 +23,6 @@ from msgspec import Struct
 from nri_policy.audit.cgroup import Cgroups
 from nri_policy.audit.cgroup_paths import folder_of
 from nri_policy.daemon.daemon import Daemon, Environment
-from nri_policy.delivery.cpuset_files import Change, Confined
 from nri_policy.engine.event import Event
 from nri_policy.foundation.cpuset import CPUSet
 from nri_policy.foundation.refusal import Refused
@@ -34,15 +31,13 @@ from nri_policy.kubelet.runtime_requests import Kubelet
 from nri_policy.node import NodeView, Outcome
 from nri_policy.nri.session import registration_delay
 from nri_policy.settings import from_spec
-from nri_policy.simulation.cgroups import SimulatedCgroups
 from nri_policy.simulation.containers import CRIError, SimulatedContainer
 from nri_policy.simulation.cpusets import EFFECTIVE, PARTITION
-from nri_policy.simulation.embedded import EmbeddedRuntime
 from nri_policy.store.store import RETRY_AFTER
 from nri_policy.store.writer import StoreWriter
-from nri_policy.systemd.scopes import scope_of
 from tests.faults.pods import Kubelets
 from tests.loop import systemd
+from tests.loop.cgroups import LoopCgroups, LoopRuntime
 from tests.loop.deterministic import LONGEST_THREAD, DeterministicLoop
 from tests.loop.systemd import Systemd
 from tests.support import nodes
@@ -80,32 +75,6 @@ class Chances(Struct, frozen=True, kw_only=True):
     faults: int = 6  # how often mischief strikes, at most
     busy: float = BUSY
     without: frozenset[str] = frozenset()  # kinds of mischief that are left out
-
-
-class FaultyCgroups(SimulatedCgroups):
-    """Cgroups of containers that can be read, and written unless they are `read_only`."""
-
-    read_only = False
-
-    def are_usable(self) -> bool:
-        """Return whether they can be written, as the flags of a mount say."""
-        return not self.read_only
-
-    def _confine(self, cgroup: str, wanted: CPUSet, change: Change) -> Confined:
-        container = self._of(cgroup)
-        if self.read_only and container is not None and container.in_force is not None:
-            return Confined(cpus=container.cpus, error="[Errno 30] Read-only file system")
-        return super()._confine(cgroup, wanted, change)
-
-    def kept_by_systemd(self, cgroup: str) -> bool:
-        """Return whether it is a scope's: then systemd writes it again."""
-        return scope_of(cgroup) is not None
-
-    def write(self, path: str, name: str, text: str) -> None:
-        """Write a file of a cgroup."""
-        if self.read_only:
-            raise OSError(errno.EROFS, os.strerror(errno.EROFS))
-        super().write(path, name, text)
 
 
 @contextmanager
@@ -160,7 +129,7 @@ class World:
             self.cgroups_are != "invisible" and self.systemds_random.random() < WITH_SYSTEMD
         )
         has_systemd &= "systemd" not in chances.without
-        self.runtime = EmbeddedRuntime(
+        self.runtime = LoopRuntime(
             folder / "nri.sock",
             online_cpus=self.machine.online,
             memory_nodes=CPUSet(node.id for node in self.machine.nodes),
@@ -179,7 +148,7 @@ class World:
             self.systemd = Systemd(
                 folder, self.runtime, self.systemds_random, self._undid, self._endangers
             )
-        self.cgroups = FaultyCgroups(self.runtime)
+        self.cgroups = LoopCgroups(self.runtime, loop, Random(f"cgroups {chances.seed}"))
         self.cgroups.read_only = self.cgroups_are == "read-only"
         # called when the answer to a container's start was given, or that to its resize
         self.answered: Callable[[str, SimulatedContainer], None] = lambda _where, _container: None

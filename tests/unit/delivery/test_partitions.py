@@ -34,7 +34,7 @@ from nri_policy.plugin.sources import Sources
 from nri_policy.settings import ExclusivePartitions
 from nri_policy.simulation.cgroups import SimulatedCgroups
 from nri_policy.simulation.containers import SimulatedContainer
-from nri_policy.simulation.cpusets import EFFECTIVE, ROOT, CpusetTree
+from nri_policy.simulation.cpusets import EFFECTIVE, ROOT
 from nri_policy.simulation.embedded import EmbeddedRuntime
 from tests.support import nodes
 from tests.support.daemon import Served, pod, served
@@ -556,15 +556,8 @@ class Lingering(PartitionCgroups):
 
     removed = False
 
-    def _follow(self) -> CpusetTree:
-        there = {each.id for each in self._runtime.containers if each.in_force is not None}
-        gone = [] if self.removed else [*(self._known.keys() - there)]
-        ended = {each: self._known.pop(each) for each in gone}
-        cpusets = super()._follow()
-        for path, _ in ended.values():
-            cpusets.leave(path)
-        self._known |= ended
-        return cpusets
+    def is_removed(self, container_id: str) -> bool:  # noqa: ARG002 - all at once
+        return self.removed
 
 
 @pytest.mark.parametrize("seen", [True, False])
