@@ -54,14 +54,14 @@ class _FirstEdition(Simulation):
 
     def __init__(self, engine: Engine, cluster: Cluster, classes: PriorityClasses) -> None:
         super().__init__(engine, cluster, classes)
-        self._queue = _FirstQueue(GroupTable())
-        self._queue.timeout = engine.state.settings.groups.timeout
-        self._waiting.queue = self._queue
-        self._waiting.hold = lambda *_: None  # type: ignore[method-assign]
+        queue = _FirstQueue(GroupTable())
+        queue.timeout = engine.state.settings.groups.timeout
 
-    def _try_waiting(self) -> None:
-        self._queue.now = self._now
-        super()._try_waiting()
+        def hold(now: float, _: object) -> None:
+            queue.now = now
+
+        waiting = self.groups.waiting
+        waiting.queue, waiting.hold = queue, hold  # type: ignore[method-assign, assignment]
 
 
 def played(kind: type[Simulation], jobs: str, seed: int) -> tuple[Figures, float]:

@@ -50,8 +50,8 @@ class Play:
         )
         cluster = cluster_of(snapshot)
         self.engine = engine_of(snapshot, using, cluster)
-        self.simulation = Simulation(self.engine, cluster, snapshot.classes)
-        self.waiting = self.simulation._waiting
+        self.groups = Simulation(self.engine, cluster, snapshot.classes).groups
+        self.waiting = self.groups.waiting
         self.came: dict[str, float] = {}
         self.ahead: dict[str, int] = {}  # groups that waited when it came
         self.placed: dict[str, tuple[float, dict[str, int]]] = {}  # when, and where
@@ -60,7 +60,7 @@ class Play:
 
     def _watch(self) -> None:
         """Note what is placed, and what is set aside."""
-        recorder, note = self.simulation._recorder, self.simulation._recorder.note_placement
+        recorder, note = self.groups.recorder, self.groups.recorder.note_placement
         hold = self.waiting.hold
 
         def noted(name: str, group: PlacementGroup, now: float) -> None:
@@ -78,19 +78,19 @@ class Play:
         self.waiting.hold = held  # type: ignore[method-assign]
 
     def submit(self, name: str, *pod_sets: Object, runs: float | None, priority: int = 0) -> None:
-        self.came[name] = self.simulation._now
+        self.came[name] = self.groups.agenda.now
         self.ahead[name] = len(self.waiting.queue)
         made = read_group(group(*pod_sets, name=name, priority=priority))
-        self.simulation.submit(made, runs, "group")
-        self.simulation._settle()
+        self.groups.submit(made, runs, "group")
+        self.groups.settle()
 
     def advance(self, seconds: float) -> None:
-        self.simulation._advance(self.simulation._now + seconds)
+        self.groups.advance(self.groups.agenda.now + seconds)
 
     def waited(self, name: str) -> float:
         """For how long a group has waited for its places, up to now if it has none."""
         placed = self.placed.get(name)
-        return (self.simulation._now if placed is None else placed[0]) - self.came[name]
+        return (self.groups.agenda.now if placed is None else placed[0]) - self.came[name]
 
 
 def never(chance: random.Random) -> list[Object]:
@@ -140,11 +140,11 @@ def test_groups_that_can_never_fit_delay_nobody(seed: int) -> None:
             if what < 0.15:
                 hopeless = never(chance)
                 name = f"never-{number}"
-                play.simulation._look_at(play.simulation._now + TIMEOUT)  # as its timeout does
+                play.groups.agenda.schedule(play.groups.agenda.now + TIMEOUT)  # as its timeout does
                 if with_them:
                     play.submit(name, *hopeless, runs=runs, priority=2 * priority)
                 else:
-                    play.simulation._settle()
+                    play.groups.settle()
             elif what < 0.25:
                 play.submit(f"gang-{number}", *gang(chance), runs=runs, priority=priority)
             else:
@@ -198,7 +198,7 @@ def test_groups_that_hardly_ever_fit_hold_ever_more_rarely(seed: int) -> None:
     wide = chance.randint(1, 3)
     for number in range(wide):
         play.submit(f"wide-{number}", pod_set(RACKS * (IN_RACK - 1), cpu=CPUS - 1), runs=HOURS)
-    while play.simulation._now < 7 * 24 * HOURS:
+    while play.groups.agenda.now < 7 * 24 * HOURS:
         play.advance(chance.expovariate(1 / 600))
         play.submit(f"small-{len(play.came)}", pod_set(1), runs=chance.uniform(60, HOURS))
     for number in range(wide):
@@ -218,18 +218,18 @@ def test_a_group_that_runs_gets_a_host_for_a_lost_one_in_bounded_time(seed: int)
     play = Play()
     wanted = pod_set(2, {"required": RACK}, cpu=CPUS - 1)
     play.submit("train", wanted, runs=None)
-    made = play.simulation._groups["default", "train"]
+    made = play.groups.by_key["default", "train"]
     lost, failed = chance.choice(sorted(hosts_of(made))), 0.0
     for number in range(600):
         play.advance(chance.expovariate(1 / 8))
         play.submit(f"small-{number}", pod_set(1), runs=chance.uniform(60, LONGEST))
         if number == 200:
-            play.simulation._set_ready(lost, ready=False)
-            play.simulation._failed[lost] = failed = play.simulation._now
-            play.simulation._settle()
-            assert play.simulation._groups["default", "train"].status.state == "Degraded"
+            play.groups.fail(lost)
+            failed = play.groups.agenda.now
+            play.groups.settle()
+            assert play.groups.by_key["default", "train"].status.state == "Degraded"
         if number > 200:
-            now = play.simulation._groups["default", "train"].status
-            if play.simulation._now > failed + TIMEOUT + LONGEST:
+            now = play.groups.by_key["default", "train"].status
+            if play.groups.agenda.now > failed + TIMEOUT + LONGEST:
                 assert (now.state, now.unhealthy_nodes, now.reserved) == ("Placed", [], [])
-    assert lost not in hosts_of(play.simulation._groups["default", "train"])
+    assert lost not in hosts_of(play.groups.by_key["default", "train"])

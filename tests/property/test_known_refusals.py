@@ -5,6 +5,9 @@ from __future__ import annotations
 import random
 from collections.abc import Callable
 
+import pytest
+
+from nri_policy.cluster.engine.reservation import Reservations
 from nri_policy.cluster.objects.metadata import Key
 from nri_policy.cluster.objects.node import HOSTNAME
 from nri_policy.cluster.objects.settings import read_settings
@@ -71,7 +74,7 @@ def play(seed: int, adapt: Callable[[Simulation], None]) -> Places:
     hosts, failed = sorted(engine.state.nodes), list[str]()
     for number in range(JOBS):
         group = draw_group(chance, number, settings.topologies[0].levels)
-        simulation.submit(group, chance.expovariate(1 / 400), "job")
+        simulation.groups.submit(group, chance.expovariate(1 / 400), "job")
         simulation.play(SimulationStep(advance=f"{chance.expovariate(1 / 100):.0f}s"))
         if chance.random() < 0.05:
             if failed:
@@ -79,7 +82,7 @@ def play(seed: int, adapt: Callable[[Simulation], None]) -> Places:
             else:
                 failed.append(chance.choice(hosts))
                 simulation.play(SimulationStep(fail=[*failed]))
-    simulation.end()
+    simulation.groups.end()
     return found
 
 
@@ -89,13 +92,7 @@ def keep(_: Simulation) -> None:
 
 def try_all(simulation: Simulation) -> None:
     """Have every group tried."""
-    simulation._waiting.worth_trying = iter  # type: ignore[method-assign, assignment]
-
-
-def look_always(simulation: Simulation) -> None:
-    """Have other hosts looked for whenever hosts that are set aside are reconsidered."""
-    reservations = simulation._waiting._reservations
-    reservations.may_find_more_room = lambda *_: True  # type: ignore[method-assign]
+    simulation.groups.waiting.worth_trying = iter  # type: ignore[method-assign, assignment]
 
 
 @seeds(6)
@@ -105,4 +102,8 @@ def test_what_is_passed_over_changes_no_placement(seed: int) -> None:
 
 @seeds(6)
 def test_hosts_that_are_not_looked_for_change_no_placement(seed: int) -> None:
-    assert play(seed, keep) == play(seed, look_always)
+    """Whenever hosts that are set aside are reconsidered, others are looked for."""
+    found = play(seed, keep)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(Reservations, "may_find_more_room", lambda *_: True)
+        assert play(seed, keep) == found

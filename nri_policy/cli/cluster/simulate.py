@@ -103,7 +103,7 @@ def simulate(  # noqa: PLR0913, PLR0917 - click names them; one for each option
     elif path is not None:
         wrong = _play(simulation, path, played, frames if played_page else None, every=every)
     if workload is not None:
-        simulation.end()
+        simulation.groups.end()
     problems = any(each.problems for each in played)
     if scenario is None and not every:
         played = []

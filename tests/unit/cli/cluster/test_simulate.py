@@ -439,7 +439,7 @@ def test_groups_are_looked_through_only_if_nodes_failed_or_recovered(
         looked.append(group.name)
         return hosts_of(group)
 
-    monkeypatch.setattr("nri_policy.cluster.simulation.playback.hosts_of", note)
+    monkeypatch.setattr("nri_policy.cluster.simulation.simulated_groups.hosts_of", note)
     spec = "jobs:100 for:1h; small pods:1 cpu:10m runs:10h"
     code, _ = run("simulate", "--synthetic", SPEC, "--synthetic-jobs", spec)
     assert code == 0

@@ -45,7 +45,7 @@ def test_a_gang_of_whole_hosts_where_a_daemonset_has_a_tenth_of_a_cpu_closes_not
     for number in range(240):
         made = group(pod_set(2, cpu=chance.randint(1, 7)), name=f"job-{number}")
         play.play(apply(60 * number, chance.uniform(60, HOUR), "job", made))
-    play.end()
+    play.groups.end()
     jobs, whole = play.figures().kinds
     assert (jobs.placed, jobs.never_placed) == (240, 0)
     assert jobs.longest_wait is not None
@@ -68,11 +68,11 @@ def test_a_running_group_that_has_lost_a_host_gets_one_at_a_load_of_small_jobs()
         now += chance.expovariate(0.9 * 16 / HOUR)
         if now > 24 * HOUR and not failed:
             failed = True
-            lost = min(hosts_of(play._groups["default", "train"]))
+            lost = min(hosts_of(play.groups.by_key["default", "train"]))
             play.play(SimulationStep(at=f"{24 * HOUR:.0f}s", fail=[lost]))
-            assert play._groups["default", "train"].status.state == "Degraded"
+            assert play.groups.by_key["default", "train"].status.state == "Degraded"
         seconds = min(chance.expovariate(1 / HOUR), 5 * HOUR)
         made = group(pod_set(1, gpu=1), name=f"small-{now:.0f}")
         play.play(apply(now, max(1.0, seconds), "small", made))
         if now > 36 * HOUR:
-            assert play._groups["default", "train"].status.state == "Placed"
+            assert play.groups.by_key["default", "train"].status.state == "Placed"
