@@ -7,7 +7,8 @@ What counts as used on a node, by spec cluster.md §4.3:
 
 1. each pod that is bound, not finished, and in no group with assignments: its effective request,
    and one of the node's `pods`;
-2. the assignments of groups, whether their pods run or not, less what finished pods gave back.
+2. the assignments of groups, whether their pods run or not, less what finished pods gave back,
+   and what pods that were resized use beyond their places.
 """
 
 from __future__ import annotations
@@ -330,8 +331,13 @@ class ClusterState:
             before, after = self.usages.count(group, members), self.usages.count(group, then)
         else:
             before = after = NOTHING
-            if not assigned and not pod.finished:  # else its place is in use, running or not
-                one = NOTHING[0], [self.usages.of_pod(pod)]
+            if not pod.finished:
+                # a place is in use whether its pod runs or not
+                one: Count = (
+                    (self.usages.beyond(group, [pod]), [])
+                    if group is not None and assigned
+                    else ([], [self.usages.of_pod(pod)])
+                )
                 before, after = (NOTHING, one) if times > 0 else (one, NOTHING)
         if times > 0:
             self.usages.members.setdefault(key, {})[pod.name] = pod

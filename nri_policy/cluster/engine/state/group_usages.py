@@ -1,19 +1,23 @@
 """Groups and their bound pods, and what these use.
 
 A group that has assignments uses what they say, whether its pods run or not, less what finished
-pods gave back. Running pods of other groups use their requests.
+pods gave back. A pod that was resized above what its pod set says uses the rest on its node, too.
+Running pods of other groups use their requests.
 """
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Self
 
 from nri_policy.cluster.engine.state.usage import Usage, in_use
+from nri_policy.cluster.objects.assignment import DomainAssignment
 from nri_policy.cluster.objects.document import Amounts, with_place
 from nri_policy.cluster.objects.metadata import Key
+from nri_policy.cluster.objects.node import HOSTNAME
 from nri_policy.cluster.objects.pod import Pod
+from nri_policy.cluster.requests.annotations import POD_SET
 from nri_policy.cluster.requests.group import PlacementGroup, PodSet
 from nri_policy.cluster.view import ClusterView
 from nri_policy.foundation.copies import copy_with
@@ -71,6 +75,28 @@ class GroupUsages:
         """Return a pod's node, what it uses, and whether it ends by itself."""
         return pod.node, self.kind(pod.spec.effective()), pod.spec.ends
 
+    def beyond(self, group: PlacementGroup, members: Iterable[Pod]) -> list[Usage]:
+        """Return what running *members* use beyond a place of their pod set.
+
+        Pods are resized in place, pod sets are not. A place stays as large for a smaller pod: the
+        next pod there is made from the template.
+        """
+        kinds = self._kinds_in(group)
+        found, more = [], dict[tuple[int, str], Amounts]()  # by the identity of a spec
+        for pod in members:
+            node = self.view.nodes.get(pod.node)
+            if pod.finished or node is None:
+                continue
+            named = pod.labels.get(POD_SET) or pod.annotations.get(POD_SET, "")
+            known = id(pod.spec), named
+            if known not in more:
+                own = [kinds[named]] if named in kinds else [*kinds.values()]
+                more[known] = _least_beyond(self.kind(pod.spec.effective()), own)
+            if more[known]:
+                there = [DomainAssignment([node.host], 1)]
+                found.append(Usage([HOSTNAME], there, more[known]))
+        return found
+
     def in_use(self, key: Key) -> list[Usage]:
         """Return what a group's assignments use; nothing without any."""
         group = self.groups.get(key)
@@ -84,9 +110,22 @@ class GroupUsages:
             yield from self.in_use(key)
 
     def _of_assignments(self, group: PlacementGroup, members: Mapping[str, Pod]) -> list[Usage]:
+        used = in_use(group, members.values(), self._kinds_in(group), self.view)
+        return used + self.beyond(group, members.values())
+
+    def _kinds_in(self, group: PlacementGroup) -> dict[str, Amounts]:
         key = group.key
         pod_sets, kinds = self._kinds_of.get(key, (None, {}))
         if pod_sets is not group.pod_sets:
             kinds = {each.name: self.kind(each.amounts) for each in group.pod_sets}
             self._kinds_of[key] = (group.pod_sets, kinds)
-        return in_use(group, members.values(), kinds, self.view)
+        return kinds
+
+
+def _least_beyond(used: Amounts, kinds: Iterable[Amounts]) -> Amounts:
+    """Return by how much *used* exceeds the one of *kinds* that is nearest to it."""
+    beyond = [
+        {name: more for name in used if (more := used[name] - each.get(name, 0)) > 0}
+        for each in kinds
+    ]
+    return min(beyond, key=lambda each: sum(each.values()), default={})

@@ -19,7 +19,16 @@ from nri_policy.cluster.view import Cluster
 from nri_policy.cluster.zones.zone import NodeZones, Zone, read_zones
 from tests.unit.cluster.engine.test_below_host import zone
 from tests.unit.cluster.engine.test_preemption import RACK, cluster, engine
-from tests.unit.cluster.written import HOSTNAME, group, node, pod, pod_set, pod_spec, settings
+from tests.unit.cluster.written import (
+    HOSTNAME,
+    Object,
+    group,
+    node,
+    pod,
+    pod_set,
+    pod_spec,
+    settings,
+)
 
 
 def test_a_group_that_cannot_be_counted_leaves_all_as_it_was(
@@ -224,3 +233,47 @@ def test_what_ends_after_a_cluster_was_emptied_takes_nothing_there() -> None:
     leaf = tree.leaf_of("a1")
     assert leaf is not None
     assert tree.rows.room(leaf)["cpu"] == 3000
+
+
+@pytest.mark.parametrize("topology", [None, {"levels": [RACK["required"]]}])
+@pytest.mark.parametrize("first", ["group", "pods"])
+def test_a_pod_that_was_resized_above_its_place_uses_the_rest_too(
+    first: str, topology: Object | None
+) -> None:
+    """A smaller one leaves its place as it is: the next pod there comes from the template."""
+    made = engine(topology=topology)
+    placed = {"podSet": "main", "levels": [HOSTNAME], "domains": [{"values": ["a1"], "count": 2}]}
+    whole = read_group(group(pod_set(2, cpu=1), status={"assignments": [placed]}))
+
+    def left() -> int:
+        tree = made.state.tree("default")
+        return tree.rows.room(tree.leaves_of_nodes()["a1"])["cpu"]
+
+    def run(name: str, **requests: Any) -> None:
+        made.state.set_pod(read_pod(pod(name, "a1", group="g", **requests), ""))
+
+    total = left()
+    for each in (first, "pods" if first == "group" else "group"):
+        if each == "group":
+            made.state.set_group(whole)
+        else:
+            run("p0", cpu=1)
+            run("p1", cpu="500m")
+    assert left() == total - 2000
+    run("p0", cpu="2500m")
+    assert left() == total - 3500
+    other = settings("rack", HOSTNAME, topology=topology or {}, balanced=True)
+    made.state.configure(read_settings(other))
+    assert left() == total - 3500, "in a tree that is made later"
+    fork = made.state.fork()
+    fork.take_out([whole.key])
+    tree = fork.tree("default")
+    assert tree.rows.room(tree.leaves_of_nodes()["a1"])["cpu"] == total
+    run("p0", cpu=1)
+    assert left() == total - 2000
+    run("p0", cpu=3)
+    made.state.remove_pod("default", "p0")
+    assert left() == total - 2000
+    run("p0", cpu=3)
+    made.state.remove_group(*whole.key)
+    assert left() == total - 3500, "what the two pods request"
