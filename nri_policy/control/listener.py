@@ -14,6 +14,7 @@ import errno
 import grp
 import logging
 import os
+import resource
 import socket
 from asyncio import StreamReader, StreamWriter
 from collections.abc import AsyncIterator
@@ -34,6 +35,9 @@ GROUP = "nri-policy"
 # A caller could open so many connections that the daemon runs out of files or memory.
 MAX_CONNECTIONS = 64
 FILES = 3  # files of a connection: one accepted, one to the server, and one accepted there
+# What all else of the daemon may open, the server included. A server that has no file left as it
+# starts ends the process: gRPC aborts.
+OTHER_FILES = 64
 
 _LONGEST = 106  # bytes; unix(7) allows 107, and the server's own socket has a longer name
 _CHUNK = 64 << 10  # bytes
@@ -65,8 +69,10 @@ async def listening(
     listener = _bind(path, gid)
     theirs = path.with_name(f".{path.name}")
     serving = OnDemand(partial(serve, theirs, owner_only=gid is None), clock)
-    forwarding = _Forwarding(theirs, serving)
-    server = await asyncio.start_unix_server(forwarding.accept, sock=listener)
+    most = _most_connections()
+    forwarding = _Forwarding(theirs, serving, most)
+    # asyncio accepts as many at once as may wait
+    server = await asyncio.start_unix_server(forwarding.accept, sock=listener, backlog=most)
     try:
         yield
     finally:
@@ -78,15 +84,16 @@ async def listening(
 class _Forwarding:
     """The connections to a server, which runs on demand."""
 
-    def __init__(self, path: Path, server: OnDemand[None]) -> None:
-        """Take the path at which the server listens while it runs."""
+    def __init__(self, path: Path, server: OnDemand[None], most: int) -> None:
+        """Take the path at which the server listens while it runs, and how many may connect."""
         self._path = path
         self._server = server
+        self._most = most
         self._connections: set[asyncio.Task[None]] = set()
 
     def accept(self, reader: StreamReader, writer: StreamWriter) -> None:
         """Forward a connection, or close it at once if there are too many."""
-        if len(self._connections) == MAX_CONNECTIONS:
+        if len(self._connections) == self._most:
             writer.transport.abort()
             return
         task = asyncio.create_task(self._connect(reader, writer), name="control connection")
@@ -140,6 +147,12 @@ async def _copy(reader: StreamReader, writer: StreamWriter) -> None:
         while data := await reader.read(_CHUNK):
             writer.write(data)
             await writer.drain()
+
+
+def _most_connections() -> int:
+    """Return how many connections this process has files for, at least one."""
+    limit, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
+    return max(1, min(MAX_CONNECTIONS, (limit - OTHER_FILES) // FILES))
 
 
 def _bind(path: Path, gid: int | None) -> socket.socket:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import resource
 import socket
 from asyncio import StreamReader, StreamWriter
 from collections.abc import AsyncIterator
@@ -12,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from nri_policy.control import refused_calls
-from nri_policy.control.listener import listening
+from nri_policy.control.listener import FILES, OTHER_FILES, listening
 from nri_policy.foundation.clock import Clock
 from nri_policy.foundation.on_demand import LINGER
 from tests.support.patience import HANGS
@@ -75,6 +76,24 @@ async def test_the_server_starts_for_the_first_caller_and_once(tmp_path: Path) -
         assert (echo.started, echo.stopped) == (1, 0)
     assert echo.stopped == 1
     assert not path.exists()
+
+
+@pytest.mark.parametrize(("files", "callers"), [(OTHER_FILES + 2 * FILES, 2), (1, 1)])
+async def test_no_more_callers_are_let_in_than_the_process_has_files_for(
+    files: int, callers: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path, echo = tmp_path / "control.sock", Echo()
+    monkeypatch.setattr(resource, "getrlimit", lambda _: (files, files))
+    async with listening(path, echo.serve, Clock(), group=NO_GROUP):
+        held = []
+        for _ in range(callers):
+            reader, writer = await asyncio.open_unix_connection(path)
+            writer.write(b"x")
+            assert await reader.readexactly(1) == b"x"
+            held.append(writer)
+        assert await ask(path, b"one too many") == b""
+        for writer in held:
+            writer.close()
 
 
 async def test_the_server_stops_some_time_after_the_last_caller_and_starts_for_the_next(
