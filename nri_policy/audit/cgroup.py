@@ -29,6 +29,7 @@ from nri_policy.audit.cgroup_files import (
     affinity,
     cpu_amounts,
     cpu_seconds_of,
+    usable_cpuset,
     cpuset_state,
     hierarchy_of,
     list_threads,
@@ -123,6 +124,7 @@ class Cgroups:
     def __init__(self, root: Path) -> None:
         """Take the folder that holds the host's /sys and /proc."""
         self._root = root
+        self._is_v2 = False  # until it is known
         self._oldest: dict[str, tuple[int, str]] = {}  # thread and start time, by container id
 
     def observe(
@@ -155,7 +157,7 @@ class Cgroups:
     def are_usable(self) -> bool:
         """Return whether the top cgroup shows its CPUs, and is not mounted read-only."""
         with FileTree(self._root, Notes()) as tree:
-            hierarchy = hierarchy_of(tree)
+            hierarchy = self._hierarchy_of(tree)
             mount = self._root / (tree.resolve(hierarchy.mount) or hierarchy.mount)
             with tree.folder(hierarchy.mount) as top:
                 forms = (hierarchy.written, hierarchy.effective)
@@ -172,7 +174,7 @@ class Cgroups:
             if at is None:
                 return None
             hierarchy = at.hierarchy
-            cpus, mems = (cpuset_state(at.folder, hierarchy, name) for name in ("cpus", "mems"))
+            cpus, mems = (usable_cpuset(at.folder, hierarchy, name) for name in ("cpus", "mems"))
             if cpus is None or mems is None:
                 return None
             with at.of(hierarchy.cpu) as folder:
@@ -184,8 +186,8 @@ class Cgroups:
             cpu_quota=quota,
             cpu_period=period,
             memory_limit=limit,
-            cpus=str(cpus.written or cpus.effective),
-            mems=str(mems.written or mems.effective),
+            cpus=str(cpus),
+            mems=str(mems),
         )
 
     def cpusets(self, cgroups: Iterable[str]) -> Mapping[str, CPUSet]:
@@ -207,7 +209,7 @@ class Cgroups:
         For *partitions* also the files with their validity.
         """
         with FileTree(self._root, Notes()) as tree:
-            hierarchy = hierarchy_of(tree)
+            hierarchy = self._hierarchy_of(tree)
             mount = self._root / (tree.resolve(hierarchy.mount) or hierarchy.mount)
         files = {hierarchy.written.format("cpus"): cgroups, PARTITION: partitions}
         return {
@@ -228,7 +230,7 @@ class Cgroups:
         """
         found = {}
         with FileTree(self._root, Notes()) as tree:
-            hierarchy = hierarchy_of(tree)
+            hierarchy = self._hierarchy_of(tree)
             with (
                 tree.folder(hierarchy.mount) as top,
                 tree.folder(hierarchy.cpu) as cpu,
@@ -325,7 +327,7 @@ class Cgroups:
         if scope_of(cgroup) is None:
             return False
         with FileTree(self._root, Notes()) as tree:
-            return hierarchy_of(tree) is V2
+            return self._hierarchy_of(tree) is V2
 
     def processes(self, cgroup: str) -> Collection[int]:
         """Return the threads in a cgroup; 0 stands for threads that are not visible from here."""
@@ -344,7 +346,7 @@ class Cgroups:
             return {}
         found = {}
         with FileTree(self._root, Notes()) as tree:
-            hierarchy = hierarchy_of(tree)
+            hierarchy = self._hierarchy_of(tree)
             with tree.folder(f"{hierarchy.mount}/{path}") as pod:
                 for name in pod.names():
                     with pod.folder(name) as each:
@@ -360,7 +362,7 @@ class Cgroups:
         pods = {path.partition("/")[0] for each in folders if (path := folder_of_pod(each))}
         found = {}
         with FileTree(self._root, Notes()) as tree:
-            hierarchy = hierarchy_of(tree)
+            hierarchy = self._hierarchy_of(tree)
             with tree.folder(hierarchy.mount) as top:
                 whole = cpuset_state(top, hierarchy, "cpus")
                 for name in top.names():
@@ -377,6 +379,11 @@ class Cgroups:
         """Forget all other containers."""
         self._oldest = {each: self._oldest[each] for each in container_ids if each in self._oldest}
 
+    def _hierarchy_of(self, tree: FileTree) -> Hierarchy:
+        """Return the version of cgroups: read until it is 2, which a host keeps until it boots."""
+        self._is_v2 = self._is_v2 or hierarchy_of(tree) is V2
+        return V2 if self._is_v2 else V1
+
     @contextmanager
     def _open(self, cgroup: str) -> Iterator[_OpenCgroup | None]:
         """Open the runtime's *cgroup*, whether it exists or not; None if it is malformed."""
@@ -385,7 +392,7 @@ class Cgroups:
             yield None
             return
         with FileTree(self._root, Notes()) as tree:
-            hierarchy = hierarchy_of(tree)
+            hierarchy = self._hierarchy_of(tree)
             # below the mount are no links
             with tree.folder(hierarchy.mount) as top, top.folder(path) as folder:
                 yield _OpenCgroup(tree=tree, hierarchy=hierarchy, path=path, folder=folder)
@@ -396,7 +403,7 @@ class Cgroups:
     ) -> Iterator[tuple[FileTree, Hierarchy, int | None]]:
         """Open a controller's mount point, below which there are no links; None if it is absent."""
         with FileTree(self._root, Notes()) as tree:
-            hierarchy = hierarchy_of(tree)
+            hierarchy = self._hierarchy_of(tree)
             top = tree.open(mount(hierarchy), os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC)
             try:
                 yield tree, hierarchy, top
@@ -413,7 +420,7 @@ class Cgroups:
         """Return what *read* returns for each cgroup below a mount, without None."""
         found = {}
         with FileTree(self._root, Notes()) as tree:
-            hierarchy = hierarchy_of(tree)
+            hierarchy = self._hierarchy_of(tree)
             with tree.folder(mount(hierarchy)) as top:  # below it are no links
                 for each in cgroups:
                     path = folder_of(each)

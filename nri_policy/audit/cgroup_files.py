@@ -72,6 +72,14 @@ def cpuset_state(folder: Folder, hierarchy: Hierarchy, name: str) -> CpusetState
     return None if effective is None else CpusetState(written=written or EMPTY, effective=effective)
 
 
+def usable_cpuset(folder: Folder, hierarchy: Hierarchy, name: str) -> CPUSet | None:
+    """Return a cgroup's own "cpus" or "mems", else those that it may use; None without a cgroup."""
+    if written := folder.set(hierarchy.written.format(name)):
+        return written
+    effective = folder.set(hierarchy.effective.format(name))
+    return written if effective is None else effective
+
+
 def cpu_amounts(folder: Folder, hierarchy: Hierarchy) -> tuple[int, int, int]:
     """Return shares, quota and period of a cgroup.
 
