@@ -72,10 +72,11 @@ class Kubelets:
                 self._write(path, {"phase": "Failed"})
             self._cluster.ask("DELETE", path, {"gracePeriodSeconds": 0})
         elif "nodeName" in pod["spec"] and phase == "Pending":
-            self._write(path, {"phase": "Running"})
+            ready = {"type": "Ready", "status": "True"}
+            self._write(path, {"phase": "Running", "conditions": [ready]})
 
     def _write(self, path: str, status: Object) -> None:
-        self._cluster.ask("PATCH", f"{path}/status", {"status": status}, content=MERGE)
+        self._cluster.ask("PATCH", f"{path}/status", {"status": status}, content=BY_KEY)
 
 
 class Cluster:

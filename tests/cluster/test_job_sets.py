@@ -20,7 +20,7 @@ import yaml
 
 from tests.cluster.control_plane import ADMIN, ControlPlane
 from tests.cluster.living import Cluster, living
-from tests.cluster.shop import GROUPS, HOSTNAME, RACK, RACKS, SHOP
+from tests.cluster.shop import ANNOTATIONS, GROUPS, HOSTNAME, RACK, RACKS, SHOP
 from tests.support.ports import free_port
 from tools.job_sets import JOBSET, LWS, Controller
 
@@ -131,6 +131,22 @@ def jobset(name: str, jobs: int, pods: int, cpus: int) -> Object:
     }
 
 
+def replicated(name: str, pods: int, annotations: Object, **more: object) -> Object:
+    """Jobs of a JobSet: one, of *pods* of 2 CPUs."""
+    made = template(2, annotations, restartPolicy="Never")
+    job = {"parallelism": pods, "completions": pods, "template": made}
+    return {"name": name, "replicas": 1, "template": {"spec": job}, **more}
+
+
+def jobset_of(name: str, *jobs: Object, **more: object) -> Object:
+    return {
+        "apiVersion": "jobset.x-k8s.io/v1alpha2",
+        "kind": "JobSet",
+        "metadata": {"name": name},
+        "spec": {"replicatedJobs": [*jobs], **more},
+    }
+
+
 def lws(
     name: str, replicas: int, leader: Object, worker: Object, size: int, **of: Object
 ) -> Object:
@@ -207,4 +223,54 @@ def test_slices_of_workers_are_whole_beside_the_group_name_of_their_leader(
         states = [each["status"].get("state") for each in cluster.api.asked("GET", GROUPS)["items"]]
         assert states
         assert {*states} <= {"Placed", "Running"}
+    assert cluster.said_no_error()
+
+
+@pytest.mark.parametrize("asks", [ANNOTATIONS, {}])
+def test_jobs_that_wait_for_others_are_placed_once_these_are_complete(
+    cluster: Cluster, asks: Object
+) -> None:
+    """As those of a TrainJob, which begins with Jobs that fetch data, perhaps without a gate."""
+    first = {"name": "fetch", "status": "Complete"}
+    jobs = (replicated("fetch", 1, asks), replicated("node", 3, ANNOTATIONS, dependsOn=[first]))
+    with cluster.shop.service():
+        cluster.api.asked("POST", JOBSETS, jobset_of("train", *jobs))
+        cluster.until_running("train-fetch-0", 1)
+        assert not cluster.pods("job-name", "train-node-0")
+        cluster.succeed("train-fetch-0")
+        cluster.until_running("train-node-0", 3)
+        assert len(racks_of(cluster.pods("job-name", "train-node-0"))) == 1
+        assert cluster.places("jobset-train.node") == 3
+    assert cluster.said_no_error()
+
+
+def test_jobs_in_order_are_placed_one_after_the_other(cluster: Cluster) -> None:
+    jobs = (replicated("driver", 1, ANNOTATIONS), replicated("worker", 3, ANNOTATIONS))
+    with cluster.shop.service():
+        order = {"startupPolicyOrder": "InOrder"}
+        cluster.api.asked("POST", JOBSETS, jobset_of("run", *jobs, startupPolicy=order))
+        cluster.until_running("run-driver-0", 1)
+        cluster.until_running("run-worker-0", 3)
+        assert len(racks_of(cluster.pods("job-name", "run-worker-0"))) == 1
+    assert cluster.said_no_error()
+
+
+def test_workers_that_wait_for_a_ready_leader_have_their_places_from_the_first(
+    cluster: Cluster,
+) -> None:
+    with cluster.shop.service():
+        leader, worker = template(1, ANNOTATIONS), template(2, ANNOTATIONS)
+        made = lws("late", 1, leader, worker, 4)
+        made["spec"]["startupPolicy"] = "LeaderReady"
+        cluster.api.asked("POST", LWSES, made)
+        cluster.api.until(lambda: bound(cluster, GROUP_INDEX, "0"), "the leader runs")
+        assert cluster.places("lws-late-0") == 4
+        cluster.api.until(lambda: len(bound(cluster, GROUP_INDEX, "0")) == 4, "all run")
+        workers = [
+            each
+            for each in cluster.pods(GROUP_INDEX, "0")
+            if each["metadata"]["labels"][WORKER_INDEX] != "0"
+        ]
+        assert len(racks_of(workers)) == 1
+        assert cluster.places("lws-late-0") == 4
     assert cluster.said_no_error()

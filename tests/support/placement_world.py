@@ -30,7 +30,7 @@ from nri_policy.cluster.objects.pod import read_pod
 from nri_policy.cluster.objects.settings import ClusterSettings, read_settings
 from nri_policy.cluster.requests.group import PlacementGroup, read_group
 from nri_policy.cluster.view import Cluster
-from nri_policy.cluster.workloads.job_sets import read_led_workers
+from nri_policy.cluster.workloads.job_sets import read_job_set_steps, read_led_workers
 from nri_policy.cluster.workloads.membership import read_job, read_pod_group
 from nri_policy.cluster.workloads.replica_kinds import read_owner
 from nri_policy.foundation.clock import Clock
@@ -53,7 +53,8 @@ class World:
 
     def __init__(self, hosts_in_rack: int) -> None:
         self.objects: dict[str, dict[str, Object]] = {
-            kind: {} for kind in ("nodes", "jobs", "podgroups", "lws", "owners", "pods", "groups")
+            kind: {}
+            for kind in ("nodes", "jobs", "podgroups", "jobsets", "lws", "owners", "pods", "groups")
         }
         self.changes: list[tuple[str, str]] = []
         self.events: list[tuple[str, str]] = []  # about whom, and the reason
@@ -309,7 +310,7 @@ class Play:
             controller.set_job(read_job(item, "")) if item else controller.remove_job(
                 "default", name
             )
-        elif kind in ("podgroups", "lws", "owners"):
+        elif kind in ("podgroups", "jobsets", "lws", "owners"):
             self._notify_of_makers(kind, name, item)
         elif kind == "pods":
             for each in (self.zones, controller):
@@ -328,6 +329,10 @@ class Play:
         if kind == "lws":
             key, led = read_led_workers(item, "") if item else (("default", name), None)
             controller.set_leader_workers(key, led)
+        elif kind == "jobsets" and item is None:
+            controller.members.remove_job_set(("default", name))
+        elif kind == "jobsets" and item is not None:
+            controller.set_job_set(read_job_set_steps(item, ""))
         elif kind == "owners" and item is None:
             controller.members.remove_owner(("RayCluster", "default", name))
         elif kind == "owners" and item is not None:

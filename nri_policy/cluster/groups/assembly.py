@@ -16,7 +16,12 @@ from msgspec.structs import replace
 from nri_policy.cluster.objects.document import DocumentError
 from nri_policy.cluster.objects.metadata import Key
 from nri_policy.cluster.objects.pod import Pod, PodSpec, template_of
-from nri_policy.cluster.requests.annotations import is_together, read_together, request_of
+from nri_policy.cluster.requests.annotations import (
+    UNCONSTRAINED,
+    is_together,
+    read_together,
+    request_of,
+)
 from nri_policy.cluster.requests.group import (
     MAIN,
     PlacementGroup,
@@ -122,6 +127,8 @@ def check_gated(members: Sequence[Member], gate: str) -> None:
     for each in members:
         if gate not in each.pod.gates:
             text = f"pod {quoted(each.pod.name)} does not wait behind the gate {gate}"
+            if request_of(each.pod, "metadata") is None:  # the policy that we ship leaves it alone
+                text += f", as it asks for no place: give its template {UNCONSTRAINED}: 'true'"
             raise DocumentError("", text)
 
 

@@ -60,7 +60,7 @@ from nri_policy.cluster.requests.group import (
 )
 from nri_policy.cluster.view import ClusterView
 from nri_policy.cluster.workloads.kueue import GROUP_PREFIX
-from nri_policy.cluster.workloads.membership import Job, PodGroup
+from nri_policy.cluster.workloads.membership import Job, JobSet, PodGroup
 from nri_policy.cluster.workloads.replica_kinds import ReplicaOwner
 from nri_policy.cluster.zones.zone import NodeZones
 from nri_policy.foundation.clock import Clock
@@ -157,6 +157,11 @@ class Controller:
         if job is not None:
             self._dirty |= dict.fromkeys(self.groups.owned_by(job.uid))
 
+    def set_job_set(self, job_set: JobSet) -> None:
+        """Update a JobSet."""
+        for pod in self.members.set_job_set(job_set):
+            self.set_pod(pod)
+
     def set_pod_group(self, group: PodGroup) -> None:
         """Update a PodGroup of Kubernetes."""
         for pod in self.members.set_pod_group(group):
@@ -173,7 +178,8 @@ class Controller:
 
     def set_leader_workers(self, key: Key, workers: PodSet | None) -> None:
         """Store the *workers* that a LeaderWorkerSet creates after their leader, if any."""
-        self._dirty |= dict.fromkeys(self.members.set_led(key, workers))
+        for pod in self.members.set_led(key, workers):
+            self.set_pod(pod)
 
     def set_unreadable(self, kind: str, why: str) -> None:
         """Note why objects of a kind that makes pods may not be read; empty: they may be."""

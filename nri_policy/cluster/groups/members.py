@@ -24,7 +24,10 @@ from nri_policy.cluster.objects.metadata import Key
 from nri_policy.cluster.objects.pod import Pod
 from nri_policy.cluster.requests.group import PlacementGroup, PodSet, named_group
 from nri_policy.cluster.workloads.membership import (
+    JOBSET,
+    LWS,
     Job,
+    JobSet,
     Made,
     PodGroup,
     find_owning_job,
@@ -66,6 +69,7 @@ class Members:
         self._jobs: Makers[Key, Job] = Makers()
         self._jobs_by_uid: dict[str, Key] = {}
         self._exclusive_jobs: dict[Key, set[str]] = {}  # that are groups, by JobSet
+        self._job_sets: Makers[Key, JobSet] = Makers()
         self._pods: dict[Key, PodRecord] = {}
         self._by_group: dict[Key, dict[Key, Member]] = {}
         self._owners: Makers[OwnerKey, ReplicaOwner] = Makers()
@@ -185,6 +189,18 @@ class Members:
                 del self._exclusive_jobs[jobset]
         return job
 
+    def job_sets(self) -> Collection[Key]:
+        """Return the JobSets that are known."""
+        return self._job_sets.objects.keys()
+
+    def set_job_set(self, job_set: JobSet) -> list[Pod]:
+        """Store a JobSet; return its pods, for another `set_pod`."""
+        return self._sorted(self._job_sets.set(job_set.key, job_set))
+
+    def remove_job_set(self, key: Key) -> None:
+        """Remove a JobSet; each pod reports its own removal."""
+        self._job_sets.objects.pop(key, None)
+
     def owners(self, kind: str) -> Collection[Key]:
         """Return the followed objects of a kind that are known."""
         return [key[1:] for key in self._owners.objects if key[0] == kind]
@@ -202,10 +218,10 @@ class Members:
         """Return the LeaderWorkerSets that are known to make workers after their leader."""
         return self._led.keys()
 
-    def set_led(self, leader_workers: Key, workers: PodSet | None) -> list[Key]:
+    def set_led(self, leader_workers: Key, workers: PodSet | None) -> list[Pod]:
         """Store the workers that a LeaderWorkerSet creates after their leader, if any.
 
-        Return the groups that may be complete by that.
+        Return the pods of its groups, which may be complete by that, for another `set_pod`.
         """
         if self._led.get(leader_workers) == workers:
             return []
@@ -214,13 +230,10 @@ class Members:
             return []
         self._led[leader_workers] = workers
         namespace, name = leader_workers
-        return [key for key in self._by_group if key[0] == namespace and self._leads(key, name)]
-
-    def _leads(self, group: Key, lws: str) -> bool:
-        return any(
-            each.membership.leads and each.membership.lws == lws
-            for each in self._by_group[group].values()
-        )
+        groups = [pods for key, pods in self._by_group.items() if key[0] == namespace]
+        return [
+            each.pod for pods in groups for each in pods.values() if each.membership.lws == name
+        ]
 
     def led(self, group: Key) -> PodSet | None:
         """Return the pod set of the workers that a leader starts; None if they equal the leader.
@@ -364,8 +377,11 @@ class Members:
             owner = self._owners.join(owner_key, key)
             if owner is None:
                 return None
-        jobset = (pod.namespace, job.jobset if job is not None else "")
-        return Made(job, pod_group, owner, len(self._exclusive_jobs.get(jobset, ())))
+        jobset = (pod.namespace, pod.labels.get(JOBSET, ""))
+        job_set = self._job_sets.join(jobset, key) if jobset[1] else None
+        led = (pod.namespace, pod.labels.get(LWS, "")) in self._led
+        exclusive_jobs = len(self._exclusive_jobs.get(jobset, ()))
+        return Made(job, pod_group, owner, job_set, exclusive_jobs, led=led)
 
     def remove_pod(self, key: Key) -> Key | None:
         """Remove a pod; return its group."""
@@ -376,6 +392,7 @@ class Members:
         self._put(key, None)
         self._jobs.leave((pod.namespace, find_owning_job(pod) or ""), key)
         self._pod_groups.leave((pod.namespace, pod.pod_group), key)
+        self._job_sets.leave((pod.namespace, pod.labels.get(JOBSET, "")), key)
         if (owner := find_followed_owner(pod)) is not None:
             self._owners.leave(owner, key)
         return _group_of(record)

@@ -16,6 +16,7 @@ PLACEMENT = "default"  # name of the ClusterPlacement that counts
 GROUPS = ObjectKind(group="placement.nri", version="v1alpha1", plural="placementgroups")
 JOBS = ObjectKind(group="batch", plural="jobs")
 POD_GROUPS = ObjectKind(group=POD_GROUP_API[0], version=POD_GROUP_API[1], plural="podgroups")
+JOB_SETS = ObjectKind(group="jobset.x-k8s.io", version="v1alpha2", plural="jobsets")
 LEADER_WORKERS = ObjectKind(group="leaderworkerset.x-k8s.io", plural="leaderworkersets")
 OWNERS = {
     kind: ObjectKind(group=group, version=version, plural=plural)
@@ -32,5 +33,5 @@ WORKLOADS, CHECKS, FLAVORS, TOPOLOGIES = (
 OLD_TOPOLOGIES = ObjectKind(group=kueue.API[0], version="v1beta1", plural="topologies")
 
 OF_EXTENDER = (NODES, PODS, ZONES, PLACEMENTS)  # what its answers rest on
-OF_GROUPS = (*OF_EXTENDER, JOBS, POD_GROUPS, *OWNERS.values(), LEADER_WORKERS, GROUPS)
+OF_GROUPS = (*OF_EXTENDER, JOBS, POD_GROUPS, *OWNERS.values(), JOB_SETS, LEADER_WORKERS, GROUPS)
 OF_KUEUE = (WORKLOADS, CHECKS, FLAVORS)

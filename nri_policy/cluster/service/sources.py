@@ -26,6 +26,7 @@ from nri_policy.cluster.service.kinds import (
     CHECKS,
     FLAVORS,
     GROUPS,
+    JOB_SETS,
     JOBS,
     LEADER_WORKERS,
     OWNERS,
@@ -38,7 +39,7 @@ from nri_policy.cluster.service.kinds import (
 from nri_policy.cluster.service.live_settings import LiveSettings
 from nri_policy.cluster.service.watch import WatchedKind
 from nri_policy.cluster.view import Cluster
-from nri_policy.cluster.workloads.job_sets import read_led_workers
+from nri_policy.cluster.workloads.job_sets import read_job_set_steps, read_led_workers
 from nri_policy.cluster.workloads.kueue import group_of, read_check, read_flavor, read_workload
 from nri_policy.cluster.workloads.membership import read_job, read_pod_group
 from nri_policy.cluster.workloads.replica_kinds import read_owner
@@ -178,6 +179,14 @@ def _of_groups(controller: Controller) -> list[WatchedKind]:
             unreadable=partial(controller.set_unreadable, POD_GROUPS.plural),
         ),
         *(_owners(controller, name, kind) for name, kind in OWNERS.items()),
+        WatchedKind(
+            kind=JOB_SETS,
+            take=lambda item: controller.set_job_set(read_job_set_steps(decode(item), "")),
+            remove=controller.members.remove_job_set,
+            known=controller.members.job_sets,
+            optional=True,  # where the kind is not installed
+            unreadable=partial(controller.set_unreadable, JOB_SETS.plural),
+        ),
         WatchedKind(
             kind=LEADER_WORKERS,
             take=lambda item: controller.set_leader_workers(*read_led_workers(decode(item), "")),

@@ -3,6 +3,7 @@
 | object | groups |
 |---|---|
 | JobSet | one, with a pod set for each of its Jobs: those of all replicas |
+| … with `dependsOn`, or that starts its Jobs in order | one for each step: the Jobs that wait for the same ones |
 | … with `exclusive-topology`, also on a replicated Job or its pods | one for each such Job, beside that of all other Jobs |
 | LeaderWorkerSet | one for each replica: a leader, and `size` - 1 workers |
 | … with `subgroup-exclusive-topology` | one for each sub-group of each replica |
@@ -10,6 +11,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from typing import Any
 
@@ -18,6 +20,7 @@ from msgspec.structs import replace
 
 from nri_policy.cluster.objects.document import DocumentError, convert, each_at, join
 from nri_policy.cluster.objects.metadata import Key, ObjectIdentity
+from nri_policy.cluster.objects.pod import Template, read_template
 from nri_policy.cluster.requests.annotations import (
     JOBSET_EXCLUSIVE,
     LWS_EXCLUSIVE,
@@ -25,11 +28,20 @@ from nri_policy.cluster.requests.annotations import (
     check_owner,
 )
 from nri_policy.cluster.requests.group import MAIN, PlacementGroup, PlacementRequest, PodSet
-from nri_policy.cluster.workloads.membership import LEADER, LEADER_EXCLUDED, WORKERS, find_sub_group
+from nri_policy.cluster.workloads.membership import (
+    LEADER,
+    LEADER_EXCLUDED,
+    WORKERS,
+    JobSet,
+    find_sub_group,
+    name_step,
+)
 from nri_policy.cluster.workloads.pod_sets import make_group, make_pod_set
 from nri_policy.manifests.workloads import TemplatedSpec, count_parallel
 
 _MOST_GROUPS = 1000  # of one object
+_IN_ORDER = "InOrder"  # of a JobSet
+_LEADER_READY = "LeaderReady"  # of a LeaderWorkerSet
 
 
 class _Annotated(ObjectIdentity, gc=False):
@@ -45,14 +57,24 @@ class _Job(Struct):
     metadata: _Metadata | None = None
 
 
-class _ReplicatedJob(Struct):
+class _Dependency(Struct):
+    name: str
+
+
+class _ReplicatedJob(Struct, rename="camel"):
     name: str
     template: _Job
     replicas: int | None = None
+    depends_on: list[_Dependency] | None = None
+
+
+class _StartupPolicy(Struct, rename="camel"):
+    startup_policy_order: str = ""
 
 
 class _JobSetSpec(Struct, rename="camel"):
     replicated_jobs: list[_ReplicatedJob]
+    startup_policy: _StartupPolicy | None = None
 
 
 class _JobSet(Struct):
@@ -75,6 +97,7 @@ class _Workers(Struct, rename="camel"):
 class _LeaderWorkerSpec(Struct, rename="camel"):
     leader_worker_template: _Workers
     replicas: int | None = None
+    startup_policy: str = ""
 
 
 class _LeaderWorkerSet(Struct):
@@ -86,28 +109,72 @@ def read_job_set(value: object, path: str) -> list[PlacementGroup]:
     """Return the groups of a JobSet; raises DocumentError."""
     given = convert(value, _JobSet, path)
     level = (given.metadata.annotations or {}).get(JOBSET_EXCLUSIVE)
-    together, groups = [], []
+    steps = _find_steps(given.spec)
+    together: dict[str, list[PodSet]] = {}
+    groups = []
     for each, place in each_at(given.spec.replicated_jobs, join(path, "spec.replicatedJobs")):
         own = each.template.metadata or _Metadata()
-        annotations = own.annotations or {}
-        check_owner(annotations, join(place, "template.metadata.annotations"))
+        check_owner(own.annotations or {}, join(place, "template.metadata.annotations"))
         job, many = each.template.spec, _or_one(each.replicas)
         template = join(place, "template.spec.template")
         count = count_parallel(job)
         pod_set = make_pod_set(each.name, count * many, job.template, template)
-        # on its pods, too, the service takes it for that of their Job
-        of_pods = pod_set.template.annotations.get(JOBSET_EXCLUSIVE)
-        own_level = of_pods or annotations.get(JOBSET_EXCLUSIVE, level)
+        own_level = _exclusive_level(each, pod_set.template, level)
         if own_level:
             _check_number(many, join(place, "replicas"))
             made = _exclusive([replace(pod_set, count=count)], own_level)
             names = [f"-{each.name}-{index}" for index in range(many)]
             groups += [make_group(given.metadata, made, path, name) for name in names]
         else:
-            together.append(pod_set)
-    if together or not groups:
-        groups.insert(0, make_group(given.metadata, together, path))
-    return groups
+            together.setdefault(steps[each.name], []).append(pod_set)
+    if not (together or groups):
+        together[""] = []
+    return [
+        *(
+            make_group(given.metadata, pod_sets, path, name_step("", step))
+            for step, pod_sets in together.items()
+        ),
+        *groups,
+    ]
+
+
+def read_job_set_steps(value: object, path: str) -> JobSet:
+    """Return the JobSet in a Kubernetes object, with what starts together; raises DocumentError."""
+    given = convert(value, _JobSet, path)
+    namespace, name = given.metadata.key(path, "a JobSet")
+    level = (given.metadata.annotations or {}).get(JOBSET_EXCLUSIVE)
+    steps, jobs = _find_steps(given.spec), Counter[str]()
+    for each in given.spec.replicated_jobs:
+        template = read_template(each.template.spec.template, "")
+        if not _exclusive_level(each, template, level):
+            jobs[steps[each.name]] += _or_one(each.replicas)
+    return JobSet(namespace=namespace, name=name, steps=steps, jobs=dict(jobs))
+
+
+def _exclusive_level(job: _ReplicatedJob, template: Template, level: str | None) -> str | None:
+    """Return the level of which each Job has a domain to itself, None without; *level*: of all."""
+    # on its pods, too, the service takes it for that of their Job
+    if of_pods := template.annotations.get(JOBSET_EXCLUSIVE):
+        return of_pods
+    own = job.template.metadata or _Metadata()
+    return (own.annotations or {}).get(JOBSET_EXCLUSIVE, level)
+
+
+def _find_steps(spec: _JobSetSpec) -> dict[str, str]:
+    """Return the step in which each replicated Job starts: the name of its first; "" at once.
+
+    JobSet makes a Job only when those that it waits for are ready or complete.
+    """
+    policy = spec.startup_policy
+    in_order = policy is not None and policy.startup_policy_order == _IN_ORDER
+    names: dict[tuple[str, ...], str] = {(): ""}
+    found = {}
+    for number, each in enumerate(spec.replicated_jobs):
+        waits_for = sorted(one.name for one in each.depends_on or ())
+        if in_order and number:
+            waits_for = [spec.replicated_jobs[number - 1].name]
+        found[each.name] = names.setdefault((*waits_for,), each.name)
+    return found
 
 
 def largest_job_template(value: object, path: str) -> tuple[object, str]:
@@ -161,14 +228,16 @@ def read_leader_workers(value: object, path: str) -> list[PlacementGroup]:
 def read_led_workers(value: object, path: str) -> tuple[Key, PodSet | None]:
     """Return the key of a LeaderWorkerSet, and the workers of a group that come after their leader.
 
-    LWS makes these workers once the leader is bound, for its domain. Raises DocumentError.
+    LWS makes these workers once the leader is bound, for its domain, or with LeaderReady once it
+    is ready. Raises DocumentError.
     """
     given = convert(value, _LeaderWorkerSet, path)
     key = given.metadata.key(path, "a LeaderWorkerSet")
     level = (given.metadata.annotations or {}).get(LWS_EXCLUSIVE)
     of = given.spec.leader_worker_template
     size = _or_one(of.size)
-    if not level or size < 2:
+    late = given.spec.startup_policy == _LEADER_READY
+    if not (level or late) or size < 2:
         return key, None
     place = join(path, "spec.leaderWorkerTemplate.workerTemplate")
     (workers,) = _exclusive([make_pod_set(WORKERS, size - 1, of.worker_template, place)], level)

@@ -8,7 +8,7 @@
 | a sub-group of a LeaderWorkerSet that is exclusive | `lws-NAME-GROUP-SUB-GROUP` | its own | in it |
 | the label of a LeaderWorkerSet | `lws-NAME-GROUP` | `…/size` | `…/worker-index` |
 | a Job of a JobSet that is exclusive | `job-NAME` | the Job's | completion index |
-| the label of a JobSet | `jobset-NAME` | those of its other Jobs | the Job's index, then the pod's |
+| the label of a JobSet | `jobset-NAME`, or `jobset-NAME.STEP` | those of its other Jobs that start together | the Job's index, then the pod's |
 | an owner of a kind that is followed (`replica_kinds`) | `KIND-NAME` | those of its `spec` | `…/replica-index` |
 | a Job that owns it | `job-NAME` | the Job's | completion index |
 | none of it | `pod-NAME` | 1 | |
@@ -96,6 +96,13 @@ class PodGroup(Namespaced, frozen=True, gc=False):
     uid: str = ""
 
 
+class JobSet(Namespaced, frozen=True):
+    """A JobSet, as far as its Jobs start together; without those that are groups of their own."""
+
+    steps: dict[str, str]  # by replicated Job: the step in which its Jobs start; "": the first
+    jobs: dict[str, int]  # by step
+
+
 class JobSetJob(Struct, frozen=True, gc=False):
     """A Job of a JobSet."""
 
@@ -116,7 +123,7 @@ class Membership(Struct, frozen=True, gc=False):
     alone: bool = False  # the group can have no other pod
     at_least: bool = False  # the group may have more than its size
     owner: OwnerReference | None = None  # of the group, if the pod has another owner
-    leads: bool = False  # the other pods are only made once this one is bound
+    leads: bool = False  # the other pods are only made once this one is bound, or ready
     lws: str = ""  # the LeaderWorkerSet of its workers; empty: they equal it
 
 
@@ -220,7 +227,9 @@ class Made(Struct, frozen=True):
     job: Job | None = None
     pod_group: PodGroup | None = None  # that it names
     owner: ReplicaOwner | None = None
+    job_set: JobSet | None = None  # None: not known, its Jobs start together
     exclusive_jobs: int = 0  # separate groups: so many Jobs of its JobSet
+    led: bool = False  # its LeaderWorkerSet makes workers once their leader is there
 
 
 def read_membership(pod: Pod, made: Made) -> Membership:
@@ -260,9 +269,9 @@ def _unnamed(pod: Pod, made: Made, given: _Given) -> Membership:
             ),
         )
     if (name := given.get(LWS)) is not None:
-        return _of_lws(pod, given, name)
+        return _of_lws(pod, given, name, led=made.led)
     if job is not None:
-        return _of_job(pod, job, given, made.exclusive_jobs)
+        return _of_job(pod, job, given, made)
     if (owner := made.owner) is not None:
         name = pod_set or pod_set_of(pod.labels)
         rank = given.index(REPLICA_INDEX)
@@ -270,12 +279,12 @@ def _unnamed(pod: Pod, made: Made, given: _Given) -> Membership:
     return Membership(_key(pod, f"pod-{pod.name}"), 1, pod_set, alone=True)
 
 
-def _of_job(pod: Pod, job: Job, given: _Given, exclusive_jobs: int) -> Membership:
+def _of_job(pod: Pod, job: Job, given: _Given, made: Made) -> Membership:
     """Return the membership of a pod of a Job, perhaps in the group of a JobSet."""
     jobset = given.get(JOBSET)
     exclusive = jobset is not None and given.get(JOBSET_EXCLUSIVE) is not None
     if jobset is not None and not exclusive:
-        return _of_jobset(pod, job, given, jobset, exclusive_jobs)
+        return _of_jobset(pod, job, given, jobset, made)
     rank = given.index(COMPLETION_INDEX)
     leads = exclusive and rank == 0 and given.get(_JOBSET_LABELED_NODES) is None
     return Membership(_key(pod, f"job-{job.name}"), job.pods, given.get(POD_SET), rank, leads=leads)
@@ -296,13 +305,13 @@ def find_sub_group(number: int, size: int, pods: int, *, leader: bool = True) ->
     return range(first, min((number + 1) * size + over, pods))
 
 
-def _of_lws(pod: Pod, given: _Given, name: str) -> Membership:
+def _of_lws(pod: Pod, given: _Given, name: str, *, led: bool) -> Membership:
     """Return what a pod says of its group of a LeaderWorkerSet, or of its sub-group."""
     group = f"lws-{name}-{given.count(LWS_GROUP, LWS, least=0)}"
     pods, number = given.count(LWS_SIZE, LWS), given.index(LWS_SUBGROUP)
     every, pod_set, rank = range(pods), given.get(POD_SET), given.index(LWS_WORKER)
     exclusive = given.get(LWS_EXCLUSIVE) is not None
-    if exclusive:
+    if exclusive or led:
         pod_set = pod_set or (WORKERS if rank else LEADER)
     if given.get(LWS_SUBGROUP_EXCLUSIVE) is not None:
         if exclusive:
@@ -318,25 +327,36 @@ def _of_lws(pod: Pod, given: _Given, name: str) -> Membership:
         size=len(every),
         pod_set=pod_set,
         rank=every.index(rank) if rank is not None and rank in every else None,
-        leads=exclusive and rank == 0,
+        leads=(exclusive or (led and len(every) > 1)) and rank == 0,
         lws=name,
     )
 
 
-def _of_jobset(pod: Pod, job: Job, given: _Given, name: str, exclusive_jobs: int) -> Membership:
-    kind = given.get(JOBSET_JOB) or ""
-    if given.get(JOBSET_ALL_JOBS) is None:
+def _of_jobset(pod: Pod, job: Job, given: _Given, name: str, made: Made) -> Membership:
+    kind, job_set = given.get(JOBSET_JOB) or "", made.job_set
+    step = None if job_set is None else job_set.steps.get(kind)
+    if job_set is not None and step is not None:
+        jobs, named = job_set.jobs[step], ""
+    elif given.get(JOBSET_ALL_JOBS) is None:
         jobs, named = given.count(JOBSET_JOBS, JOBSET), kind
     else:
-        jobs, named = given.count(JOBSET_ALL_JOBS, JOBSET) - exclusive_jobs, ""
+        jobs, named = given.count(JOBSET_ALL_JOBS, JOBSET) - made.exclusive_jobs, ""
     number, index = given.index(JOBSET_INDEX), given.index(COMPLETION_INDEX)
     return Membership(
-        group=_key(pod, f"jobset-{name}"),
+        group=_key(pod, name_step(f"jobset-{name}", step)),
         size=None,
         pod_set=given.get(POD_SET) or kind or None,
         rank=None if number is None or index is None else number * job.pods + index,
         part=JobSetJob(job.name, job.pods, jobs, named),
     )
+
+
+def name_step(name: str, step: str | None) -> str:
+    """Return the name of the group of a JobSet's Jobs that start in a step.
+
+    A JobSet's name has no dot.
+    """
+    return f"{name}.{step}" if step else name
 
 
 class _Given:

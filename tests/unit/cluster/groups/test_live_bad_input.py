@@ -84,7 +84,8 @@ def test_a_pod_that_does_not_wait_holds_its_group_up() -> None:
     item["spec"] |= {"schedulingGates": [], "nodeName": "h0"}
     play.world.put("pods", item | {"status": {"phase": "Running"}})
     assert good(play)
-    assert "pod 'b' does not wait behind the gate placement.nri/group" in said(play, "g")
+    text = said(play, "g")
+    assert "pod 'b' does not wait behind the gate placement.nri/group, as it asks for no" in text
 
 
 def test_a_pod_that_is_deleted_while_it_waits() -> None:

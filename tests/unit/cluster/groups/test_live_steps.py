@@ -1,0 +1,147 @@
+"""JobSets whose Jobs start one after the other, and workers that wait for a ready leader.
+
+The pods of a step exist only once those of the step before are ready or complete: no group waits
+for pods of another step.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from tests.support.placement_world import GATE, INDEX, OTHER, Play, empty, racks_of
+from tests.unit.cluster.written import pod_spec
+
+RACK = "example.com/rack"
+JOBSET = "jobset.sigs.k8s.io/"
+LWS = "leaderworkerset.sigs.k8s.io/"
+ASKS = {"kueue.x-k8s.io/podset-required-topology": RACK}
+
+
+def replicated(name: str, pods: int, **more: Any) -> Any:
+    job = {"parallelism": pods, "template": {"spec": pod_spec({"cpu": 2})}}
+    return {"name": name, "replicas": 1, "template": {"spec": job}, **more}
+
+
+def job_set(play: Play, *jobs: Any, **more: Any) -> None:
+    play.world.put("jobsets", {"metadata": {"name": "s"}, "spec": {"replicatedJobs": jobs, **more}})
+
+
+def pod(play: Play, name: str, owner: str, labels: Any, gated: bool = True) -> None:
+    kind, _, own = owner.partition("/")
+    reference = {"kind": kind, "name": own, "uid": f"u-{own}", "controller": True}
+    metadata = {"name": name, "uid": f"u-{name}", "labels": labels, "ownerReferences": [reference]}
+    spec = pod_spec({"cpu": 2}, schedulingGates=[{"name": GATE}, {"name": OTHER}] if gated else [])
+    asks = ASKS if gated else {}
+    play.world.put("pods", {"metadata": {**metadata, "annotations": asks}, "spec": spec})
+
+
+def start(play: Play, kind: str, pods: int, jobs: int, gated: bool = True) -> list[str]:
+    """Make a Job of the JobSet, which has as many *jobs*, and its pods; return their names."""
+    labels = {f"{JOBSET}jobset-name": "s", f"{JOBSET}replicatedjob-name": kind}
+    metadata = {"name": f"s-{kind}-0", "uid": f"u-s-{kind}-0", "labels": labels}
+    spec = {"parallelism": pods, "completions": pods}
+    play.world.put("jobs", {"metadata": metadata, "spec": spec})
+    names = [f"s-{kind}-0-{index}" for index in range(pods)]
+    for index, name in enumerate(names):
+        own = {f"{JOBSET}global-replicas": str(jobs), f"{JOBSET}job-index": "0", INDEX: str(index)}
+        pod(play, name, f"Job/s-{kind}-0", labels | own, gated)
+    return names
+
+
+def end(play: Play, *names: str) -> None:
+    for name in names:
+        item = play.world.objects["pods"][name]
+        play.world.put("pods", {**item, "status": {"phase": "Succeeded"}})
+
+
+def is_let_go(play: Play, name: str) -> bool:
+    gates = play.world.objects["pods"][name]["spec"].get("schedulingGates") or ()
+    return {"name": GATE} not in gates
+
+
+@pytest.mark.parametrize("gated", [False, True])
+@pytest.mark.parametrize("late", [False, True])
+def test_jobs_that_wait_for_others_need_no_pods_of_these(late: bool, gated: bool) -> None:
+    play = empty()
+    data, model = replicated("data", 1), replicated("model", 1)
+    after = [{"name": name, "status": "Complete"} for name in ("model", "data")]
+    jobs = (data, model, replicated("node", 2, dependsOn=after))
+    if not late:
+        job_set(play, *jobs)
+    first = [*start(play, "data", 1, 3, gated), *start(play, "model", 1, 3, gated)]
+    play.rest()
+    if late:
+        job_set(play, *jobs)
+        play.rest()
+    assert all(is_let_go(play, name) for name in first)
+    end(play, *first)
+    play.rest()
+    nodes = start(play, "node", 2, 3)
+    play.rest()
+    assert all(is_let_go(play, name) for name in nodes)
+    assert len({*racks_of(play, "s-node-0")}) == 1
+    status = play.world.group("jobset-s.node").status
+    assert sum(one.count for each in status.assignments for one in each.domains) == len(nodes)
+
+
+def test_jobs_in_order_are_a_group_each() -> None:
+    play = empty()
+    order = {"startupPolicyOrder": "InOrder"}
+    job_set(play, replicated("driver", 1), replicated("w", 2), startupPolicy=order)
+    (driver,) = start(play, "driver", 1, 2)
+    play.rest()
+    assert is_let_go(play, driver)
+    workers = start(play, "w", 2, 2)
+    play.rest()
+    assert all(is_let_go(play, name) for name in workers)
+    assert play.world.group("jobset-s.w").pod_sets[0].count == 2
+    assert play.world.group("jobset-s").pod_sets[0].count == 1
+
+
+def test_jobs_that_start_together_wait_for_each_other() -> None:
+    play = empty()
+    job_set(play, replicated("a", 1), replicated("b", 1))
+    (first,) = start(play, "a", 1, 2)
+    play.rest()
+    assert not is_let_go(play, first)
+    assert "Jobs of the JobSet that are missing: 1" in play.notices[first]
+    (second,) = start(play, "b", 1, 2)
+    play.rest()
+    assert is_let_go(play, first)
+    assert is_let_go(play, second)
+
+
+def of_lws(play: Play, index: int) -> str:
+    name = "m-0" if index == 0 else f"m-0-{index}"
+    labels = {"name": "m", "group-index": "0", "worker-index": str(index), "size": "3"}
+    owner = "StatefulSet/m" if index == 0 else "StatefulSet/m-0"
+    pod(play, name, owner, {f"{LWS}{key}": value for key, value in labels.items()})
+    return name
+
+
+@pytest.mark.parametrize("policy", ["LeaderReady", "LeaderCreated"])
+@pytest.mark.parametrize("late", [False, True])
+def test_a_leader_that_has_to_be_ready_first_gets_its_place_with_its_workers(
+    late: bool, policy: str
+) -> None:
+    play = empty()
+    workers = {"metadata": {"annotations": ASKS}, "spec": pod_spec({"cpu": 2})}
+    template = {"size": 3, "workerTemplate": workers}
+    spec = {"startupPolicy": policy, "leaderWorkerTemplate": template}
+    made = {"metadata": {"name": "m"}, "spec": spec}
+    if not late:
+        play.world.put("lws", made)
+    leader = of_lws(play, 0)
+    play.rest()
+    if late:
+        play.world.put("lws", made)
+        play.rest()
+    assert is_let_go(play, leader) == (policy == "LeaderReady")
+    followers = [of_lws(play, index) for index in (1, 2)]
+    play.rest()
+    assert all(is_let_go(play, name) for name in (leader, *followers))
+    status = play.world.group("lws-m-0").status
+    hosts = [(one.values[-2:], one.count) for each in status.assignments for one in each.domains]
+    assert sum(count for _, count in hosts) == 3
