@@ -23,7 +23,7 @@ from tools.debs import DebsError
 
 __all__ = ["ready_commands"]  # a fixture
 
-PATIENCE = 420.0  # seconds for an asynchronous test
+PATIENCE = 420.0  # seconds for an asynchronous test, if its module names no LONGEST_TEST
 
 KUBELET_LOG = 12_000  # characters of it that a failure shows
 
@@ -37,7 +37,8 @@ def pytest_pyfunc_call(pyfuncitem: pytest.Function) -> bool | None:
         return None
     names = pyfuncitem._fixtureinfo.argnames
     test = pyfuncitem.obj(**{name: pyfuncitem.funcargs[name] for name in names})
-    asyncio.run(asyncio.wait_for(test, PATIENCE))
+    longest = getattr(pyfuncitem.module, "LONGEST_TEST", PATIENCE)
+    asyncio.run(asyncio.wait_for(test, longest))
     return True
 
 

@@ -178,6 +178,7 @@ async def test_bursts_with_the_extender(
 
 
 CASES = int(os.environ.get("NRI_POLICY_EVICTIONS", "12"))  # docs/cluster-figures.md has 500
+LONGEST_TEST = max(900.0, 15.0 * CASES)  # seconds; each step has its own patience
 CLASSES = "/apis/scheduling.k8s.io/v1/priorityclasses"
 
 
