@@ -131,6 +131,7 @@ class Template(Struct, frozen=True, gc=False):
     constraints: tuple[str, ...] = ()  # what only kube-scheduler can judge, in words
     own: OwnConstraints = NONE
     claims: tuple[PodClaim, ...] = ()
+    pod_group: str = ""  # the PodGroup of Kubernetes that it names
 
 
 class _Resources(Struct, gc=False):
@@ -215,7 +216,6 @@ def read_pod(value: object, path: str) -> Pod:
     meta, spec = document.metadata or ObjectMeta(), document.spec or _Spec()
     namespace, name = meta.key(path, "a pod")
     constraints, own = _constraints(spec, meta)
-    pod_group = spec.scheduling_group.pod_group_name if spec.scheduling_group else None
     written = _spec(spec, join(path, "spec"))
     resized = _resized(written, document, value, path)
     return Pod(
@@ -237,7 +237,7 @@ def read_pod(value: object, path: str) -> Pod:
         constraints=constraints,
         own=own,
         claims=_claims(spec),
-        pod_group=pod_group or "",
+        pod_group=_pod_group(spec),
         unschedulable=_unschedulable(document.status),
         resized=written if resized else None,
     )
@@ -289,6 +289,7 @@ def template_of(pod: Pod) -> Template:
         constraints=pod.constraints,
         own=pod.own,
         claims=pod.claims,
+        pod_group=pod.pod_group,
     )
 
 
@@ -304,7 +305,12 @@ def read_template(value: object, path: str) -> Template:
         constraints=constraints,
         own=own,
         claims=_claims(spec),
+        pod_group=_pod_group(spec),
     )
+
+
+def _pod_group(spec: _Spec) -> str:
+    return (spec.scheduling_group.pod_group_name if spec.scheduling_group else None) or ""
 
 
 def _claims(spec: _Spec) -> tuple[PodClaim, ...]:

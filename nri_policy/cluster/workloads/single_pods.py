@@ -74,10 +74,7 @@ class GroupsOfPods:
             size = read_size(pod.annotations, pod.labels, place)
             if size is None and POD_GROUP in given:
                 size = read_total(pod.annotations, pod.labels, place)
-            there = sum(each.count for each in self._groups[key].pod_sets)
-            if size is None and pod_group is not None and pod_group.least is not None:
-                size = max(there, pod_group.least)
-            self._sizes[key] = (there if size is None else size, place)
+            self._sizes[key] = (self._at_least(key, pod_group) if size is None else size, place)
         return key
 
     def add_template(self, namespace: str, pod_set: PodSet, path: str) -> Key | None:
@@ -87,7 +84,7 @@ class GroupsOfPods:
         """
         named = find_named_group(pod_set.template, path)
         if named is None:
-            return None
+            return self._add_to_pod_group(namespace, pod_set, path)
         name, size = named
         key = (namespace, name)
         self._put(key, pod_set, join(path, "metadata"), named=True)
@@ -99,6 +96,23 @@ class GroupsOfPods:
         self._sizes[key] = (size, path)
         self._of_templates.add(key)
         return key
+
+    def _add_to_pod_group(self, namespace: str, pod_set: PodSet, path: str) -> Key | None:
+        """Put pods into the gang, a PodGroup, that their template names; return None for none."""
+        name = pod_set.template.pod_group
+        pod_group = self._pod_groups.get((namespace, name))
+        if not name or not _is_gang(pod_group):
+            return None
+        key = (namespace, name)
+        self._put(key, pod_set, join(path, "metadata"), named=True)
+        self._sizes[key] = (self._at_least(key, pod_group), path)
+        self._of_templates.add(key)
+        return key
+
+    def _at_least(self, key: Key, pod_group: PodGroup | None) -> int:
+        """Return the size of a group: its pods so far, or those that its gang needs."""
+        there = sum(each.count for each in self._groups[key].pod_sets)
+        return max(there, (pod_group.least if pod_group else None) or 0)
 
     def _put(self, key: Key, pods: PodSet, path: str, *, named: bool) -> None:
         """Add pods to the pod set of their group that they name, or that is like them.
@@ -152,14 +166,11 @@ def _read_pod_groups(documents: Iterable[tuple[Object, str]]) -> dict[Key, PodGr
 
 
 def _group_name(pod: Pod, given: Mapping[str, str], pod_group: PodGroup | None) -> str | None:
-    """Return the group of a pod, None for a pod alone.
-
-    A PodGroup outside the documents is taken for a gang of the pods that name it.
-    """
+    """Return the group of a pod, None for a pod alone."""
     for name in (GROUP_LABEL, POD_GROUP):
         if name in given:
             return given[name]
-    if pod.pod_group and (pod_group is None or pod_group.least is not None):
+    if pod.pod_group and _is_gang(pod_group):
         return pod.pod_group
     if LWS in given:
         name = f"{given[LWS]}-{given.get(LWS_GROUP, '0')}"
@@ -167,6 +178,11 @@ def _group_name(pod: Pod, given: Mapping[str, str], pod_group: PodGroup | None) 
         return f"{name}-{given[LWS_SUBGROUP]}" if apart else name
     jobset = None if JOBSET_EXCLUSIVE in given else given.get(JOBSET)
     return jobset or find_owning_job(pod)
+
+
+def _is_gang(pod_group: PodGroup | None) -> bool:
+    """Whether a PodGroup is a gang; one outside the documents is taken for that."""
+    return pod_group is None or pod_group.least is not None
 
 
 def _fill_up(group: PlacementGroup, size: int, path: str) -> PlacementGroup:
