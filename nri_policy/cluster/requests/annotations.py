@@ -7,7 +7,7 @@ error quotes the annotation: it is what its owner searches for.
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from typing import Any, get_args
 
 import msgspec
@@ -74,6 +74,11 @@ EXCLUSIVE = OURS + "exclusive-topology"
 LWS_EXCLUSIVE = "leaderworkerset.sigs.k8s.io/exclusive-topology"
 LWS_SUBGROUP_EXCLUSIVE = "leaderworkerset.sigs.k8s.io/subgroup-exclusive-topology"
 JOBSET_EXCLUSIVE = "alpha.jobset.sigs.k8s.io/exclusive-topology"
+_OWNERS = {  # the kind on which each counts
+    JOBSET_EXCLUSIVE: "JobSet",
+    LWS_EXCLUSIVE: "LeaderWorkerSet",
+    LWS_SUBGROUP_EXCLUSIVE: "LeaderWorkerSet",
+}
 _EXCLUSIVE = (EXCLUSIVE, LWS_EXCLUSIVE, LWS_SUBGROUP_EXCLUSIVE, JOBSET_EXCLUSIVE)
 MOVABLE = OURS + "movable"  # whether a plan may move the pod
 ZONE_ANNOTATION = OURS + "zone"  # the answer, not a part of a request
@@ -183,15 +188,21 @@ def is_together(template: Template | Pod) -> bool:
     return not (_SHARING.isdisjoint(template.annotations) and _SHARING.isdisjoint(template.labels))
 
 
-def check_owner(annotations: Mapping[str, str], path: str) -> None:
+def check_owner(
+    annotations: Mapping[str, str], kind: str, of_pods: Collection[str], path: str
+) -> None:
     """Refuse annotations of an owner of pods that would be ignored in silence.
 
-    These are requests, which count in pod templates alone, and misspelt names of those of other
-    projects. *path* is that of the annotations. Raises DocumentError.
+    These are requests, which count in pod templates alone, those of other projects on an object of
+    another *kind* than theirs, and misspelt names of these. *of_pods* are the annotations that its
+    pods have, and *path* is that of its own. Raises DocumentError.
     """
     for key in annotations:
         if key.startswith((KUEUE, OURS)):
             text = "it counts only in the metadata of the pod template"
+            raise DocumentError(join(path, key), text)
+        if _OWNERS.get(key, kind) != kind and key not in of_pods:
+            text = f"it counts only on a {_OWNERS[key]}, or in the metadata of the pod template"
             raise DocumentError(join(path, key), text)
         domain, _, name = key.removeprefix("alpha.").rpartition("/")  # JobSet has the prefix
         known = [

@@ -114,7 +114,8 @@ def read_job_set(value: object, path: str) -> list[PlacementGroup]:
     groups = []
     for each, place in each_at(given.spec.replicated_jobs, join(path, "spec.replicatedJobs")):
         own = each.template.metadata or _Metadata()
-        check_owner(own.annotations or {}, join(place, "template.metadata.annotations"))
+        annotations = own.annotations or {}
+        check_owner(annotations, "JobSet", (), join(place, "template.metadata.annotations"))
         job, many = each.template.spec, _or_one(each.replicas)
         template = join(place, "template.spec.template")
         count = count_parallel(job)

@@ -13,7 +13,7 @@
 | others, also DaemonSet | none: they are left out |
 
 A pod's group is the one that it or its template names (`placement.nri/group`, else Kueue's pod
-group; of pods also a PodGroup of Kubernetes), else that of its LeaderWorkerSet, JobSet or Job, else
+group, else a PodGroup of Kubernetes), else that of its LeaderWorkerSet, JobSet or Job, else
 the pod alone. A group's priority is the highest of its pods'; a PlacementGroup says its own.
 """
 
@@ -91,8 +91,17 @@ class _OwnMetadata(Struct, frozen=True):
     annotations: dict[str, str] | None = None
 
 
+class _OwnTemplate(Struct, frozen=True):
+    metadata: _OwnMetadata | None = None
+
+
+class _OwnSpec(Struct, frozen=True):
+    template: _OwnTemplate | None = None
+
+
 class _Owner(Struct):
     metadata: _OwnMetadata = _OwnMetadata()
+    spec: _OwnSpec | None = None
 
 
 class _Template(Struct):
@@ -220,8 +229,10 @@ def _groups_of(value: Object, runtimes: Runtimes, path: str) -> list[PlacementGr
         return []
     if kind == placement.KIND:
         return [_placement_group(value, path)]
-    own = convert(value, _Owner, path).metadata.annotations or {}
-    check_owner(own, join(path, "metadata.annotations"))
+    given = convert(value, _Owner, path)
+    template = given.spec and given.spec.template
+    of_pods = (template and template.metadata and template.metadata.annotations) or {}
+    check_owner(given.metadata.annotations or {}, kind, of_pods, join(path, "metadata.annotations"))
     if kind == TRAIN_JOB:
         kind, value = "JobSet", job_set_of(value, runtimes, path)
     if kind == "JobSet":

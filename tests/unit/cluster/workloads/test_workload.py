@@ -241,6 +241,27 @@ def test_a_group_of_templates_that_would_wait_for_ever_is_refused(
     assert str(raised.value) == problem
 
 
+@pytest.mark.parametrize("kind", ["Job", "Deployment"])
+def test_pods_whose_template_names_a_pod_group_are_of_that_gang(kind: str) -> None:
+    def of_gang(name: str, pods: int) -> Any:
+        document = made(kind, name, pods)
+        document["spec"]["template"]["spec"]["schedulingGroup"] = {"podGroupName": "gang"}
+        return document
+
+    def pod_group(**policy: Any) -> Any:
+        metadata, spec = {"name": "gang"}, {"schedulingPolicy": policy}
+        return {"kind": "PodGroup", "metadata": metadata, "spec": spec}
+
+    least = pod_group(gang={"minCount": 5})
+    both = [of_gang("a", 4), of_gang("b", 2)]
+    assert shape(read_groups([*both, least])) == {"gang": {"main": 6}}, "more may come"
+    assert shape(read_groups(both)) == {"gang": {"main": 6}}, "it may be elsewhere"
+    basic = read_groups([*both, pod_group(basic={})])
+    assert shape(basic) == {"a": {"main": 4}, "b": {"main": 2}}
+    with pytest.raises(DocumentError, match="group 'gang' has 4 pods, but a size of 5; give all"):
+        read_groups([of_gang("a", 4), least])
+
+
 @pytest.mark.parametrize(
     ("document", "singly"),
     [
@@ -320,3 +341,27 @@ def test_a_cron_job_is_one_run_of_it() -> None:
     assert str(raised.value).startswith("spec.jobTemplate.spec.paralelism: no such field; did you")
     with pytest.raises(DocumentError, match=r"^spec.jobTemplate: expected a map, got null"):
         read_groups([{**cron, "spec": {"jobTemplate": None}}])
+
+
+@pytest.mark.parametrize("kind", ["Job", "Deployment"])
+@pytest.mark.parametrize(
+    ("key", "owner"),
+    [
+        ("alpha.jobset.sigs.k8s.io/exclusive-topology", "JobSet"),
+        ("leaderworkerset.sigs.k8s.io/exclusive-topology", "LeaderWorkerSet"),
+    ],
+)
+def test_an_exclusive_domain_counts_on_no_owner_of_another_kind(
+    kind: str, key: str, owner: str
+) -> None:
+    """A Job that a JobSet makes has it in its template, too."""
+    document = made(kind, "w", 4)
+    document["metadata"]["annotations"] = {key: "example.com/rack"}
+    text = f"it counts only on a {owner}, or in the metadata of the pod template"
+    with pytest.raises(DocumentError) as raised:
+        read_groups([document])
+    assert str(raised.value) == f"metadata.annotations.{key}: {text}"
+    document["spec"]["template"]["metadata"]["annotations"] = {key: "example.com/rack"}
+    (group,) = read_groups([document])
+    assert group.pod_sets[0].request is not None
+    assert group.pod_sets[0].request.exclusive
