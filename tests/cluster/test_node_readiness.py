@@ -19,7 +19,6 @@ from tests.support.exchanges import MERGE
 HARDWARE = "package:2 numa:2 core:4"
 MORE_PROGRAMS = ("kube-scheduler",)
 TAINT = {"key": "nri-policy.io/not-ready", "effect": "NoSchedule"}
-SILENT = 150.0  # seconds: a minute, for the service as for its first reading, and a busy machine
 
 
 @pytest.fixture
@@ -88,9 +87,7 @@ def test_pods_come_when_the_daemon_is_ready_and_not_while_it_is_away(
         )
         daemon.kill()
         with service(node, tmp_path):
-            node.cluster.until(
-                lambda: taints(node) == [TAINT["key"]], "the taint is back", seconds=SILENT
-            )
+            node.cluster.until(lambda: taints(node) == [TAINT["key"]], "the taint is back")
             node.cluster.until(lambda: condition(node) == "Unknown", "so is the condition")
             assert "deletionTimestamp" not in node.pod("first")["metadata"], "nobody is evicted"
             node.create(unbound("second"))

@@ -101,5 +101,4 @@ def test_originals_are_given_back_on_a_node_as_soon_as_its_tuner_has_ended(
     (status,) = statuses(node)
     (proc,) = [each for each in status["volumeMounts"] if each["name"] == "proc"]
     assert proc["recursiveReadOnly"] == "Enabled", "all of /proc but what is mounted on it"
-    rollout = ("rollout", "status", f"daemonset/{NAME}", "--timeout=60s")
-    cluster.kubectl("-n", "kube-system", *rollout)
+    cluster.kubectl("-n", "kube-system", "rollout", "status", f"daemonset/{NAME}")
