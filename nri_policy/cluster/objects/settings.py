@@ -155,7 +155,9 @@ class Topology(Section, frozen=True, kw_only=True):
     def find_faults(self) -> Iterator[tuple[str, str]]:
         """Yield that zones are of no host."""
         if self.below_host and not self.by_host:
-            yield "belowHost", f"zones come only behind the level {HOSTNAME}"
+            last = self.levels[-1]
+            meant = f"; {quoted(last)} is another label" if did_you_mean(last, [HOSTNAME]) else ""
+            yield "belowHost", f"zones come only behind the level {HOSTNAME}{meant}"
 
 
 class Extender(Section, frozen=True, kw_only=True):

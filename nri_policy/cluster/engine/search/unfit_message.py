@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 
 from nri_policy.cluster.engine.state.filter import Filter
 from nri_policy.cluster.engine.state.shape import Path
@@ -13,6 +13,7 @@ from nri_policy.cluster.objects.node import HOSTNAME, ClusterNode
 from nri_policy.cluster.objects.settings import ZONE_LEVEL, Topology
 from nri_policy.cluster.requests.request import PlacementPlan, Unit
 from nri_policy.cluster.view import ClusterView
+from nri_policy.cluster.zones.zone import NodeZones
 from nri_policy.foundation.wording import counted, did_you_mean, some
 from nri_policy.native._counts import Counts
 
@@ -115,23 +116,25 @@ def describe_unknown_level(
     """
     nodes = view.nodes.values()
     labels = Counter(label for node in nodes for label in node.labels)
+    zones = Counter(ZONE_LEVEL + kind for each in view.zones.values() for kind in _types(each))
     known = ", ".join(f"{each} ({labels[each]} nodes)" for each in topology.levels)
     if topology.below_host:
         known += "".join(f", {each}" for each in topology.every_level[len(topology.levels) :])
     # A level that no node has is itself a mistake: who followed a hint to it would be sent back.
-    alike = [each for each in topology.every_level if labels[each] or each.startswith(ZONE_LEVEL)]
-    hint = did_you_mean(level, alike) or ("" if labels[level] else did_you_mean(level, labels))
+    found = zones if level.startswith(ZONE_LEVEL) else labels
+    alike = [each for each in topology.every_level if labels[each] or zones[each]]
+    hint = _nearest(level, alike) or ("" if found[level] else _nearest(level, found))
     if level.startswith(ZONE_LEVEL):
-        known += f"; {_zones_of(level.removeprefix(ZONE_LEVEL), view)}"
+        known += f"; {_describe_zones(level.removeprefix(ZONE_LEVEL), zones[level])}"
+        if zones[level]:
+            known += _describe_misspelt(level, topology, zones)
     else:
         known += f"; {counted(labels[level], 'node')} carry the label {level}"
     if others:
         chosen = f"the annotation placement.nri/topology: {others[0]} chooses it"
         known += f'; topology "{others[0]}" has it: {chosen}'
     elif labels[level]:
-        wrong = (each for each in topology.levels if level in nearest_label(each, labels))
-        if (other := next(wrong, None)) is not None:
-            known += f"; no node has {other}, perhaps a misspelt {level} in the settings"
+        known += _describe_misspelt(level, topology, labels)
         known += _offer(level, topology, nodes)
     return f'no requested topology level: {level}{hint}; topology "{topology.name}" has {known}'
 
@@ -141,9 +144,35 @@ def nearest_label(level: str, labels: Collection[str]) -> str:
     return "" if level in labels else did_you_mean(level, labels)
 
 
-def _zones_of(kind: str, view: ClusterView) -> str:
+def _describe_misspelt(level: str, topology: Topology, found: Collection[str]) -> str:
+    """Return which level of the settings is perhaps meant to be *level*, or nothing.
+
+    *found* are the labels of nodes, or the levels of zones that they report.
+    """
+    wrong = (
+        each
+        for each in topology.every_level
+        if each not in found and f"'{level}'" in _nearest(each, found)
+    )
+    other = next(wrong, None)
+    return f"; no node has {other}, perhaps a misspelt {level} in the settings" if other else ""
+
+
+def _nearest(level: str, known: Iterable[str]) -> str:
+    """Return what `did_you_mean` says; of levels of zones only the types are compared."""
+    kind = level.removeprefix(ZONE_LEVEL)
+    if kind == level:
+        return did_you_mean(level, known)
+    kinds = [each.removeprefix(ZONE_LEVEL) for each in known if each.startswith(ZONE_LEVEL)]
+    return did_you_mean(kind, kinds).replace("'", f"'{ZONE_LEVEL}", 1)
+
+
+def _types(zones: NodeZones) -> set[str]:
+    return {each.type for each in zones.zones}
+
+
+def _describe_zones(kind: str, having: int) -> str:
     """Return how many nodes report zones of a type, and what makes them a level."""
-    having = sum(any(zone.type == kind for zone in each.zones) for each in view.zones.values())
     setting = "; the topology's setting belowHost makes them a level"
     nodes = "1 node reports" if having == 1 else f"{having} nodes report"
     return f"{nodes} zones of type {kind}{setting if having else ''}"

@@ -96,6 +96,13 @@ def test_zones_are_of_hosts() -> None:
         )
 
 
+def test_zones_behind_a_misspelt_hostname_say_what_is_misspelt() -> None:
+    topology = {"levels": ["kubernetes.io/hostnme"], "belowHost": ["Node"]}
+    text = "behind the level kubernetes.io/hostname; 'kubernetes.io/hostnme' is another label"
+    with pytest.raises(ValueError, match=text):
+        read_settings({"spec": {"topologies": [topology]}})
+
+
 def test_names_are_told_apart() -> None:
     with pytest.raises(ValueError, match=r"^spec.topologies\[1\].name: 'default' names two"):
         read_settings({"spec": {"topologies": [{}, {}]}})

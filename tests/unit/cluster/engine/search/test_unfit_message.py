@@ -8,6 +8,7 @@ import pytest
 
 from nri_policy.cluster import offline
 from nri_policy.cluster.objects.document import DocumentError
+from tests.support.zone_reports import zone_report
 from tests.unit.cluster.written import HOSTNAME, Object, group, node, pod_set, settings
 
 RACK = "example.com/rack"
@@ -66,3 +67,20 @@ def test_a_misspelt_level_of_the_settings_is_not_offered_to_who_asks_for_the_rig
     assert "no node has example.com/rak, perhaps a misspelt example.com/rack" in message
     message = refused(pod_set(1, {"required": "example.com/rak"}), using=settings(HOSTNAME))
     assert "example.com/rak; did you mean 'example.com/rack'?" in message
+
+
+def test_a_misspelt_zone_type_of_the_settings_is_not_offered_either() -> None:
+    """Sockets nobody reports, so they are offered to nobody."""
+    using = settings(HOSTNAME, topology={"belowHost": ["socket", "Nod"]})
+    cluster = {"nodes": NODES, "zones": [zone_report("a1", 4, 4, memory=1)]}
+
+    def message(level: str, given: Object = using) -> str:
+        asked = group(pod_set(1, {"required": level}))
+        return str(offline.place(cluster, asked, given)["message"])
+
+    found = message("zone/Node")
+    assert "did you mean" not in found
+    assert "no node has zone/Nod, perhaps a misspelt zone/Node in the settings" in found
+    assert "no requested topology level: zone/sockt; topology" in message("zone/sockt")
+    node_zones = settings(HOSTNAME, topology={"belowHost": ["Node"]})
+    assert "zone/Noode; did you mean 'zone/Node'?" in message("zone/Noode", node_zones)
