@@ -66,6 +66,7 @@ bench: $(BUILT) ## measure what docs/performance.md has; ARGS=--write writes it
 	$(PY) -m benchmarks $(ARGS)
 
 lint: $(BUILT) ## format check, lint and types alone
+	@echo "lint: format and rules (seconds), then types (a minute, without a cache three)"
 	$(VENV)/bin/ruff format --check . && $(VENV)/bin/ruff check . && $(VENV)/bin/mypy
 
 proto: $(BUILT) ## the protobuf modules, of proto/

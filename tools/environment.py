@@ -203,8 +203,8 @@ def main(folder: Path) -> int:
         print(f"{sys.executable}: needs Python 3.11 or newer", file=sys.stderr)
         return 1
     print(
-        f"setting up {folder.name}: packages, and kernels that changed (the first time some "
-        "minutes)",
+        f"setting up {folder.name}: fetching packages, compiling kernels that changed (the first"
+        " time some minutes, without output)",
         file=sys.stderr,
     )
     try:
@@ -215,6 +215,7 @@ def main(folder: Path) -> int:
     except (DebsError, SetupError, OSError) as error:
         print(f"set-up failed: {error}", file=sys.stderr)
         return 1
+    print(f"{folder.name} is ready", file=sys.stderr)
     return 0
 
 
