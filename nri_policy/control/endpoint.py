@@ -15,6 +15,7 @@ import grpc
 
 from nri_policy.control.listener import MAX_CONNECTIONS
 from nri_policy.control.request_limits import MAX_REQUEST, RequestLimiter
+from nri_policy.foundation.grpc_services import require_threads
 
 MAX_CALLS = 64  # at a time
 MAX_BYTES = (2 << 20) + MAX_REQUEST  # of a large request: two documents of 1 MiB
@@ -34,8 +35,9 @@ async def serving(
     """Serve *handlers* at *path*, for the owner only; an old socket there is replaced.
 
     *large* are the methods, as `/service/method`, that accept large requests.
-    Raises OSError if the socket cannot be made.
+    Raises OSError if the socket cannot be made, or no threads can be started.
     """
+    require_threads()
     server = _bound(path, handlers, RequestLimiter(large))
     await server.start()
     try:

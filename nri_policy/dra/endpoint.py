@@ -17,6 +17,7 @@ from google.protobuf.message import Message
 
 from nri_policy.dra.driver import Driver
 from nri_policy.dra.registration import Registration, registration_socket
+from nri_policy.foundation.grpc_services import require_threads
 from nri_policy.proto import dra_pb2
 from nri_policy.proto.pluginregistration_pb2 import (
     InfoRequest,
@@ -39,7 +40,10 @@ _Context = grpc.aio.ServicerContext[Any, Any]
 
 @asynccontextmanager
 async def serving(driver: Driver, registration: Registration, kubelet: Path) -> AsyncIterator[None]:
-    """Serve the kubelet whose folder is *kubelet*; OSError where there can be no socket."""
+    """Serve the kubelet whose folder is *kubelet*; OSError where there can be no socket, or no more
+    threads.
+    """
+    require_threads()
     service = kubelet / "plugins" / DRIVER / "dra.sock"
     registry = registration_socket(kubelet)
     methods: dict[str, grpc.RpcMethodHandler[Any, Any]] = {

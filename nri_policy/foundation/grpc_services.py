@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import errno
+import os
+import threading
 from collections.abc import Callable, Mapping
 from types import SimpleNamespace
 from typing import Any
@@ -9,6 +12,9 @@ from typing import Any
 import grpc
 from google.protobuf.descriptor import ServiceDescriptor
 from google.protobuf.message_factory import GetMessageClass
+
+# gRPC starts about so many for its first server or channel: some, and a pool by the number of CPUs
+THREADS = 6 + min(max(4, os.cpu_count() or 1), 16)
 
 # by whether requests and answers are streams
 _HANDLERS = {
@@ -21,6 +27,23 @@ _CALLS = {
     (False, True): "unary_stream",
     (True, True): "stream_stream",
 }
+
+
+def require_threads() -> None:
+    """Raise OSError if `THREADS` more cannot be started now: gRPC would end the process."""
+    tried = threading.Event()
+    started: list[threading.Thread] = []
+    try:
+        for _ in range(THREADS):
+            thread = threading.Thread(target=tried.wait, name="trial", daemon=True)
+            thread.start()
+            started.append(thread)
+    except RuntimeError as error:
+        raise OSError(errno.EAGAIN, "no more threads can be started") from error
+    finally:
+        tried.set()
+        for thread in started:
+            thread.join()
 
 
 def service_handler(

@@ -10,7 +10,8 @@ import grpc
 from google.protobuf.message import Message
 
 from nri_policy.foundation.clock import SYSTEM_CLOCK, Clock
-from nri_policy.foundation.grpc_services import service_stub
+from nri_policy.foundation.grpc_services import require_threads, service_stub
+from nri_policy.foundation.wording import problem_of
 from nri_policy.kubelet.errors import KubeletError
 from nri_policy.proto.podresources_pb2 import (
     DESCRIPTOR,
@@ -38,8 +39,12 @@ class PodResourcesClient:
     """A connection to the kubelet. All queries raise KubeletError."""
 
     def __init__(self, socket: Path, clock: Clock = SYSTEM_CLOCK) -> None:
-        """Take the kubelet's socket, which need not exist yet."""
+        """Take the kubelet's socket, which need not exist yet; KubeletError without threads."""
         self._clock = clock
+        try:
+            require_threads()
+        except OSError as error:
+            raise KubeletError("RESOURCE_EXHAUSTED", problem_of(error)) from error
         self._channel = grpc.aio.insecure_channel(f"unix:{socket}", options=_OPTIONS)
         self._stub = service_stub(self._channel, DESCRIPTOR.services_by_name["PodResourcesLister"])
 

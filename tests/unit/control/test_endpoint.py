@@ -15,7 +15,8 @@ from typing import Any
 import grpc
 import pytest
 
-from nri_policy.control.client import UnreachableError, connected
+from nri_policy.control import endpoint
+from nri_policy.control.client import DeclinedError, UnreachableError, connected
 from nri_policy.control.endpoint import MAX_CALLS
 from nri_policy.control.listener import FILES, MAX_CONNECTIONS
 from nri_policy.daemon.control import SERVICE
@@ -106,6 +107,26 @@ async def test_a_path_that_cannot_be_a_socket_is_an_os_error(tmp_path: Path) -> 
             async with listening(path, []):
                 raise AssertionError
     assert (tmp_path / "file").read_text() == "precious"
+
+
+async def test_a_caller_hears_that_there_are_no_threads_for_an_answer(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse() -> None:
+        raise OSError(errno.EAGAIN, "no more threads can be started")
+
+    path = tmp_path / "control.sock"
+
+    def ask_for_pools() -> None:
+        with connected(path) as client:
+            client.pools()
+
+    async with listening(path, [offering_pools()]):
+        with monkeypatch.context() as patch:
+            patch.setattr(endpoint, "require_threads", refuse)
+            with pytest.raises(DeclinedError, match="no more threads can be started"):
+                await asyncio.to_thread(ask_for_pools)
+        await asyncio.to_thread(ask_for_pools)
 
 
 async def test_a_crowd_of_silent_callers_costs_no_more_than_so_many_files(tmp_path: Path) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
@@ -9,7 +10,12 @@ from typing import Any
 import grpc
 import pytest
 
-from nri_policy.foundation.grpc_services import service_handler, service_stub
+from nri_policy.foundation.grpc_services import (
+    THREADS,
+    require_threads,
+    service_handler,
+    service_stub,
+)
 from nri_policy.proto import health_pb2
 from nri_policy.proto.health_pb2 import HealthCheckRequest, HealthCheckResponse
 
@@ -50,3 +56,25 @@ async def test_a_stub_calls_the_methods_of_a_handler_and_others_are_unimplemente
 def test_a_method_of_another_service_is_an_error() -> None:
     with pytest.raises(AssertionError, match="methods of this service"):
         service_handler(SERVICE, {"Reload": check})
+
+
+def test_threads_that_cannot_be_started_are_an_os_error_and_none_stays(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    before = threading.active_count()
+    require_threads()
+    assert threading.active_count() == before
+    started = []
+    start = threading.Thread.start
+
+    def refuse(thread: threading.Thread) -> None:
+        if len(started) == THREADS - 1:
+            raise RuntimeError("can't start new thread")
+        started.append(thread)
+        start(thread)
+
+    monkeypatch.setattr(threading.Thread, "start", refuse)
+    with pytest.raises(OSError, match="no more threads can be started"):
+        require_threads()
+    assert threading.active_count() == before
+    assert len(started) == THREADS - 1

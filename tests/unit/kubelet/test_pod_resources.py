@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import asyncio
+import errno
 from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -465,3 +466,22 @@ async def test_the_connection_ends_when_nobody_uses_it_and_is_made_again(
             assert assignments.devices(pod(), "c0") == {GPU: places(a="0")}
             await asyncio.wait_for(closed.get(), HANGS)
     assert closed.empty(), "there was none any more"
+
+
+async def test_without_threads_the_kubelet_is_not_asked_and_the_next_time_it_is(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    def refuse() -> None:
+        raise OSError(errno.EAGAIN, "no more threads can be started")
+
+    kubelet = Kubelet([resources("web", entry(GPU, "a", 0))])
+    async with asking(kubelet, tmp_path) as assignments:
+        with monkeypatch.context() as patch:
+            patch.setattr(pod_resources_client, "require_threads", refuse)
+            assert await assignments.allocatable() is None
+        assert [record.reason for record in caplog.records] == [  # type: ignore[attr-defined]
+            "'no more threads can be started'"
+        ]
+        assignments.ask(pod())
+        await assignments.ready([pod()])
+        assert assignments.devices(pod(), "c0") == {GPU: places(a="0")}
