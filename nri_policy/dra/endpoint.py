@@ -40,8 +40,9 @@ _Context = grpc.aio.ServicerContext[Any, Any]
 
 @asynccontextmanager
 async def serving(driver: Driver, registration: Registration, kubelet: Path) -> AsyncIterator[None]:
-    """Serve the kubelet whose folder is *kubelet*; OSError where there can be no socket, or no more
-    threads.
+    """Serve the kubelet whose folder is *kubelet*.
+
+    Raises OSError where there can be no socket, or no more threads.
     """
     require_threads()
     service = kubelet / "plugins" / DRIVER / "dra.sock"

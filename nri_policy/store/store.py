@@ -185,11 +185,19 @@ class Store:
         self._connection = self._writer = None
 
     def _compact(self) -> None:
-        """Start to compact; if the log is at its limit, wait a moment for the compaction."""
+        """Start to compact; if the log is at its limit, wait a moment for the compaction.
+
+        Where no thread can be started, the next time compacts.
+        """
         if self._compacting is None or not self._compacting.is_alive():
             self._log_bytes = 0
-            self._compacting = threading.Thread(target=self._compact_now, name="store", daemon=True)
-            self._compacting.start()
+            thread = threading.Thread(target=self._compact_now, name="store", daemon=True)
+            try:
+                thread.start()
+            except RuntimeError as error:
+                log.warning("store-not-compacted", extra={"error": str(error)})
+                return
+            self._compacting = thread
         if self.path.with_name(f"{FILE}-wal").stat().st_size > MAX_LOG:
             self._compacting.join(PATIENCE)
 

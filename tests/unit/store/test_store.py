@@ -4,6 +4,7 @@ import os
 import shutil
 import sqlite3
 import subprocess
+import threading
 from collections import deque
 from collections.abc import Callable, Iterator
 from contextlib import closing
@@ -261,6 +262,25 @@ def test_a_journal_that_cannot_be_read_is_set_aside_and_everything_stored_anew(
     assert asides(tmp_path) == ["store.aside-1"]
     assert stores.on_disk(store.path) == stores.grants(engine)
     assert len(stores.grants(engine)) == 3
+
+
+def test_without_a_thread_to_compact_decisions_are_stored_and_the_next_time_compacts(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(_thread: threading.Thread) -> None:
+        raise RuntimeError("can't start new thread")
+
+    store, engine = stores.started(tmp_path)
+    monkeypatch.setattr(store_module, "COMPACT_EVERY", 1)
+    with monkeypatch.context() as patch:
+        patch.setattr(threading.Thread, "start", refuse)
+        stores.commit(store, engine, Created(container=nodes.container(1000)))
+    assert "store-not-compacted" in caplog.text
+    stores.commit(store, engine, Created(container=nodes.container(500)))
+    assert store._compacting is not None
+    store.close()
+    assert stores.on_disk(store.path) == stores.grants(engine)
+    assert len(stores.grants(engine)) == 2
 
 
 @pytest.mark.parametrize(("sync", "level"), [("background", 1), ("commit", 2)])
