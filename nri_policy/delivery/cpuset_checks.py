@@ -51,15 +51,16 @@ def enforce(
     paths: Mapping[str, str],
     checks: Sequence[CpusetCheck],
     taken: CPUSet,
+    kept: CPUSet,
 ) -> None:
     """Read the cgroups of *checks*, and write what cannot wait; *taken* are all own CPUs.
 
-    All shrinks come before all grows.
+    All shrinks come before all grows. Nothing grows onto CPUs that partitions still *kept*.
     """
     for each in checks:
         each.see(cgroups.resources(paths[each.container_id]))
     _confine(cgroups, paths, leaving(checks, taken), Change.LEAVE)
-    _confine(cgroups, paths, gaining(checks), Change.WHOLE)
+    _confine(cgroups, paths, gaining(checks, kept), Change.WHOLE)
 
 
 def leaving(checks: Sequence[CpusetCheck], taken: CPUSet) -> Sequence[CpusetCheck]:
@@ -75,16 +76,18 @@ def leaving(checks: Sequence[CpusetCheck], taken: CPUSet) -> Sequence[CpusetChec
     return found
 
 
-def gaining(checks: Sequence[CpusetCheck]) -> Sequence[CpusetCheck]:
-    """Return the checks of containers whose update was lost, and that may grow."""
+def gaining(checks: Sequence[CpusetCheck], kept: CPUSet) -> Sequence[CpusetCheck]:
+    """Return the checks of containers whose update was lost, and that may grow.
+
+    Not onto CPUs that are *kept*, or that a container of the checks still occupies.
+    """
     pinned = [each for each in checks if each.found is not None and each.placement.cpus]
-    left = CPUSet.union(each.cpus - each.placement.cpus for each in pinned)
+    occupied = CPUSet.union([kept, *(each.cpus - each.placement.cpus for each in pinned)])
     return [
         each
         for each in pinned
         if each.lost and each.cpus != each.placement.cpus and not each.error
-        # CPUs that a container still occupies are not given to another
-        if not (each.placement.cpus - each.cpus) & left
+        if not (each.placement.cpus - each.cpus) & occupied
     ]
 
 

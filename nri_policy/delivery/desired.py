@@ -46,6 +46,11 @@ class Desired:
         partition = self._node.view.partition(container_id)
         return None if isinstance(partition, str) else partition
 
+    def are_siblings(self, one: str, other: str) -> bool:
+        """Whether two containers with a grant are of the same pod."""
+        placed = self._node.view.placed
+        return placed[one].container.pod.id == placed[other].container.pod.id
+
     def unmanaged(self, container_id: str) -> Placement:
         """Return the placement without the policy: all CPUs and memory nodes."""
         view = self._node.view

@@ -430,7 +430,8 @@ class Executor:
     async def _enforce(self, cgroups: HostCgroups, checks: Sequence[CpusetCheck]) -> None:
         lost = {each.container_id: each.placement.cpus for each in checks if each.lost}
         paths = self._paths(each.container_id for each in checks)
-        await self._batch(lost, enforce, cgroups, paths, checks, self.state.desired.taken)
+        taken, kept = self.state.desired.taken, self.state.kept
+        await self._batch(lost, enforce, cgroups, paths, checks, taken, kept)
 
     async def _look_at_flights(self) -> None:
         checks = await self.look()

@@ -11,7 +11,7 @@ from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from nri_policy.delivery.desired import Desired
 from nri_policy.delivery.record import Phase
 from nri_policy.delivery.record_table import RecordTable
-from nri_policy.foundation.cpuset import CPUSet
+from nri_policy.foundation.cpuset import EMPTY, CPUSet
 
 
 class Occupancy(RecordTable):
@@ -94,7 +94,7 @@ class Occupancy(RecordTable):
                 return None
             if due is not None and due.cpus:
                 leaving.append(has.cpus - due.cpus)
-        return CPUSet.union([*leaving, *self._kept_by_partitions().values()])
+        return CPUSet.union([*leaving, self.kept])
 
     def strands(self, cpus: CPUSet) -> bool:
         """Whether a container that is still to leave *cpus* has no others outside of partitions.
@@ -109,29 +109,39 @@ class Occupancy(RecordTable):
         return any(has & cpus and has <= taken for has in leaving)
 
     def bars_a_move(self) -> bool:
-        """Whether a container is to leave all of its CPUs for CPUs that partitions still keep.
+        """Whether a container is about to get CPUs that partitions still keep, to its harm.
 
-        CPUs that it shares with a partition are not its own: with no others it would run on all
-        CPUs of the cgroup above. It may be moved by a write, by a message, or by a look that finds
-        that the runtime has lost its change.
+        It is moved by a write, by a message, or by a look that finds that the runtime has lost its
+        change. CPUs that it shares with a partition are not its own: with no others it would run on
+        all CPUs of the cgroup above. By a file it gets more CPUs only once no partition keeps them;
+        by a message or a look at once, and the kernel calls a sibling's partition invalid.
         """
-        if not self.partitions:
+        if not self.partitions or not (self.pending or self.in_flight):
             return False
-        kept = CPUSet.union(self._kept_by_partitions().values())
+        kept = {each: cpus for each, cpus in self._kept_by_partitions().items() if cpus}
+        every = CPUSet.union(kept.values())
         for each in (*self.pending, *self.in_flight) if kept else ():
             new, has = self.desired.placement(each), self.records[each].observed
-            if new is None or has is None or has.cpus & (new.cpus - kept):
+            if new is None or has is None or not new.cpus & every:
                 continue
-            if new.cpus & kept:
+            if not has.cpus & (new.cpus - every):
+                return True
+            gained = EMPTY if each in self.by_file else new.cpus - has.cpus
+            if any(gained & kept[one] for one in kept if self.desired.are_siblings(one, each)):
                 return True
         return False
+
+    @property
+    def kept(self) -> CPUSet:
+        """The CPUs that partitions still keep although no decision gives them these CPUs."""
+        return CPUSet.union(self._kept_by_partitions().values())
 
     def kept_by_partitions(self, own: CPUSet) -> Collection[str]:
         """Return the containers that lost some of these CPUs, which the kernel still keeps."""
         return [each for each, cpus in self._kept_by_partitions().items() if cpus & own]
 
     def _kept_by_partitions(self) -> dict[str, CPUSet]:
-        """Return the CPUs that partitions still keep although no decision gives them these CPUs."""
+        """Return these CPUs by container."""
         kept = {}
         for each in self.partitions:
             held, due = self.records[each].partition.held, self.desired.placement(each)

@@ -151,6 +151,9 @@ BY_TEST = {
     "a look moves a container onto CPUs that a partition still has": (
         f"{_DELIVERY}/test_partitions.py::test_a_look_moves_nobody_onto_cpus_that_a_partition_still_keeps"
     ),
+    "a sidecar is widened onto CPUs that its sibling's partition still has": (
+        f"{_DELIVERY}/test_partitions.py::test_nothing_widens_a_sidecar_onto_cpus_that_its_sibling_still_keeps[call]"
+    ),
     "a message moves a container onto CPUs that a partition still has": (
         f"{_DELIVERY}/test_partitions.py::test_no_message_moves_a_container_onto_cpus_that_a_partition_still_keeps"
     ),

@@ -15,6 +15,7 @@ from unittest import mock
 from nri_policy.delivery import cpuset_checks, partition_files
 from nri_policy.delivery.cpuset_checks import CpusetCheck
 from nri_policy.delivery.delivery_state import DeliveryState
+from nri_policy.delivery.desired import Desired
 from nri_policy.delivery.executor import Executor
 from nri_policy.delivery.messages import Messages
 from nri_policy.delivery.occupancy import Occupancy
@@ -46,7 +47,7 @@ def _ignored(*_: object, **_options: object) -> tuple[()]:
     return ()
 
 
-def _all_that_were_lost(checks: Sequence[CpusetCheck]) -> Sequence[CpusetCheck]:
+def _all_that_were_lost(checks: Sequence[CpusetCheck], _: CPUSet) -> Sequence[CpusetCheck]:
     """Return the checks of containers whose update was lost, be their CPUs free or not."""
     return [each for each in checks if each.lost and each.found is not None]
 
@@ -114,6 +115,9 @@ MUTANTS: dict[str, Fault] = {
     ),
     "a look moves a container onto CPUs that a partition still has": _patched(
         Occupancy, "bars_a_move", lambda _: False
+    ),
+    "a sidecar is widened onto CPUs that its sibling's partition still has": _patched(
+        Desired, "are_siblings", lambda *_: False
     ),
     "a message moves a container onto CPUs that a partition still has": _changed(
         Messages, "_call", "await self._unbar_moves()", "pass"

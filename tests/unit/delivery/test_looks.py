@@ -55,7 +55,7 @@ def case(cgroup: str, wanted: str, *, own: str = "", lost: bool = False) -> Cpus
 
 def written(files: Files, *cases: CpusetCheck, taken: str) -> list[tuple[str, str]]:
     paths = {each.container_id: each.container_id for each in cases}
-    enforce(cast("HostCgroups", files), paths, cases, CPUSet.parse(taken))
+    enforce(cast("HostCgroups", files), paths, cases, CPUSet.parse(taken), EMPTY)
     return files.written
 
 

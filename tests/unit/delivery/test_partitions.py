@@ -399,6 +399,41 @@ async def test_a_look_moves_nobody_onto_cpus_that_a_partition_still_keeps(
         assert runs_on == str(shared.cpus), "it has left what is another's now"
 
 
+@pytest.mark.parametrize("way", ["look", "answer", "call"])
+async def test_nothing_widens_a_sidecar_onto_cpus_that_its_sibling_still_keeps(
+    tmp_path: Path, host: Host, monkeypatch: pytest.MonkeyPatch, way: str
+) -> None:
+    """The kernel would call the sibling's partition invalid."""
+    monkeypatch.setattr(next_actions, "PATIENCE", 0.001 if way == "call" else 1e9)
+    monkeypatch.setattr(executor, "MAX_BATCH", 20.0)
+    machine = ONE_POOL.replace("core:8", "core:4")
+    async with served(tmp_path, machine, cgroups=host, version="2.4.0") as it:
+        manifest = with_sidecar("own")
+        manifest["metadata"]["annotations"] = {KEY: "root"}
+        manifest["spec"]["containers"].reverse()
+        made = await it.runtime.run_pod(manifest)
+        await it.runtime.start_container(await it.runtime.create_container(made, "main"))
+        await until(lambda: is_at_rest(it))
+        # nothing is looked at by itself, and only a look or a message changes what still starts
+        monkeypatch.setattr(partition_records, "SETTLE", 1e9)
+        for module in (next_actions, observations):
+            monkeypatch.setattr(module, "FIRST_LOOK", 1e9)
+        it.runtime.after = AsyncMock()
+        await it.runtime.start_container(await it.runtime.create_container(made, "side"))
+        side = it.runtime.container("own/side")
+        before = side.cpus
+        if way != "answer":
+            monkeypatch.setattr(Answers, "take", lambda *_, **_options: [])
+        await it.runtime.resize(made, "main", to(1))
+        if way == "look":
+            await it.daemon.executor.look()
+        if way == "answer":
+            following = await it.runtime.run_pod(pod("next"))
+            await it.runtime.create_container(following, "main")
+        await until(lambda: len(side.cpus) > len(before))
+        assert host.is_root(it, "own/main")
+
+
 @pytest.mark.parametrize("by_call", [False, True])
 async def test_no_message_moves_a_container_onto_cpus_that_a_partition_still_keeps(
     tmp_path: Path, host: Host, monkeypatch: pytest.MonkeyPatch, by_call: bool

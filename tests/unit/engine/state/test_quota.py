@@ -216,9 +216,7 @@ def test_a_replay_goes_on_with_a_container_that_came_without_a_quota(*, is_liste
     if is_listed:
         there = (listed(driver, came, NO_QUOTA),)
         driver.handle(Synchronized(containers=there, held=stored(driver, came)))
-    picture = Synchronized(
-        containers=(listed(driver, came, NO_QUOTA),), held=stored(driver, came)
-    )
+    picture = Synchronized(containers=(listed(driver, came, NO_QUOTA),), held=stored(driver, came))
     replayed = Engine.resume(driver.engine.layout, picture)
     assert replayed.state.quotas == driver.engine.state.quotas
     resized = Resized(container_id=came.id, resources=nodes.resources(1500, 1500), certain=False)
