@@ -117,7 +117,7 @@ class Partitions:
             self._ended &= view.placed.keys()
             wanted |= dict.fromkeys(self._ended & wanted.keys())
             names = {e: view.placed[e].container.cgroup for e in wanted if e in view.placed}
-            if not (names or self._above):
+            if not names and self._above is not None and not self._above:
                 return
             by_name = {name: wanted[each] for each, name in names.items()}
             kept = {

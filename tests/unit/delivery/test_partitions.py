@@ -662,6 +662,20 @@ async def test_a_daemon_takes_out_what_an_earlier_one_has_left(tmp_path: Path, h
         await until(lambda: host.is_as_before(it))
 
 
+async def test_a_daemon_takes_out_what_is_left_where_no_container_is(
+    tmp_path: Path, host: Host
+) -> None:
+    async def end(runtime: EmbeddedRuntime) -> None:
+        (own,) = runtime.containers
+        wanted = Partition(kind=ExclusivePartitions.ROOT, cpus=CPUSet([5]))
+        host(runtime).partition({own.message.linux.cgroups_path: wanted}, (), {})
+        await runtime.delete_pod(own.pod)
+        assert host.cgroups.read("kubepods.slice", EXCLUSIVE) == "5"
+
+    async with served(tmp_path, cgroups=host, before=[pod("own", "2")], meanwhile=end):
+        await until(lambda: host.cgroups.read("kubepods.slice", EXCLUSIVE) == "")
+
+
 async def test_a_sharer_of_the_same_pod_leaves_first(tmp_path: Path, host: Host) -> None:
     async with served(tmp_path, cgroups=host, exclusivePartitions="root") as it:
         await it.start(with_sidecar("own"))
