@@ -70,16 +70,17 @@ class Partitions:
         if keeping := self._executor.state.kept_by_partitions(cpus):
             await self._settle_until(until, *keeping)
 
-    async def end(self, container_id: str) -> None:
-        """Make a container that has ended no partition any more, before others get its CPUs.
+    async def end(self, *container_ids: str) -> None:
+        """Make containers that have ended no partitions any more, before others get their CPUs.
 
         The runtime may remove the cgroup later than it says so. If a sibling's cpuset overlaps
         until then, the kernel calls the partition invalid, and keeps its CPUs for good.
         """
         records = self._executor.state.kernel_partitions
-        if records.due(container_id) is not None or records.state(container_id).held is not None:
-            self._ended.add(container_id)
-            await self._settle_until(self._executor.clock.now() + MAX_BATCH, container_id)
+        ended = [e for e in container_ids if records.due(e) or records.state(e).held]
+        if ended:
+            self._ended.update(ended)
+            await self._settle_until(self._executor.clock.now() + MAX_BATCH, *ended)
 
     async def _settle_until(self, until: float, *container_ids: str) -> None:
         """Bring the partitions of these up to date; wait for it *until* a time of the clock."""

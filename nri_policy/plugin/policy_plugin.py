@@ -113,7 +113,10 @@ class PolicyPlugin:
         self._components.ended_early.clear()
         self._resizes.restart(present)
         self._pods.show()
-        new = {each.id for each in listed} - self._node.view.placed.keys()
+        placed = self._node.view.placed.keys()
+        new = {each.id for each in listed} - placed
+        there = {each.id for each in (*present, *creating)}
+        await self._components.partitions.end(*(placed - there))
         decision = self._decisions.decide(
             Synchronized(
                 containers=(*present, *creating),
@@ -171,6 +174,7 @@ class PolicyPlugin:
         self._pods.stop(pod)
         self._quotas.forget(pod.id)
         left = self._node.of_pod(pod.id)
+        await self._components.partitions.end(*left)
         self._decisions.decide(PodStopped(pod_id=pod.id))
         for each in left:  # of some a runtime says nothing more
             self._components.forget(each)
@@ -323,6 +327,7 @@ class PolicyPlugin:
         """Release a container whose stop was missed."""
         del pod
         self._note_state(container)
+        await self._components.partitions.end(container.id)
         self._components.forget(container.id)
         self._components.ended_early.discard(container.id)
         if container.id in self._node.view.placed:

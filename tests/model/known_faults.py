@@ -154,6 +154,9 @@ BY_TEST = {
     "a sidecar is widened onto CPUs that its sibling's partition still has": (
         f"{_DELIVERY}/test_partitions.py::test_nothing_widens_a_sidecar_onto_cpus_that_its_sibling_still_keeps[call]"
     ),
+    "a container that the list lacks stays a partition": (
+        f"{_DELIVERY}/test_partitions.py::test_the_cgroup_of_an_owner_that_ended_loses_no_cpus_to_its_sidecar[list]"
+    ),
     "a message moves a container onto CPUs that a partition still has": (
         f"{_DELIVERY}/test_partitions.py::test_no_message_moves_a_container_onto_cpus_that_a_partition_still_keeps"
     ),

@@ -28,6 +28,7 @@ from nri_policy.engine.restart.reconfiguration import Reconfiguration, reconfigu
 from nri_policy.engine.state.state import State
 from nri_policy.foundation.cpuset import CPUSet
 from nri_policy.plugin.answers import Answers
+from nri_policy.plugin.policy_plugin import PolicyPlugin
 from nri_policy.plugin.resizes import Resizes
 
 Fault = Callable[[], AbstractContextManager[object]]
@@ -124,6 +125,12 @@ MUTANTS: dict[str, Fault] = {
     ),
     "a partition takes all CPUs that a container still has": _patched(
         Occupancy, "strands", lambda *_: False
+    ),
+    "a container that the list lacks stays a partition": _changed(
+        PolicyPlugin,
+        "synchronize",
+        "await self._components.partitions.end(*(placed - there))",
+        "pass",
     ),
     "what an earlier daemon has left in files of partitions stays": lambda: mock.patch.object(
         partition_files, "_find_keeping", return_value=()

@@ -31,6 +31,7 @@ from nri_policy.foundation.units import parse_cpu
 from nri_policy.manifests.resources import Amounts, ResourceChange
 from nri_policy.plugin.answers import Answers
 from nri_policy.plugin.sources import Sources
+from nri_policy.proto import nri_pb2 as pb
 from nri_policy.settings import ExclusivePartitions
 from nri_policy.simulation.cgroups import SimulatedCgroups
 from nri_policy.simulation.containers import SimulatedContainer
@@ -595,9 +596,9 @@ class Lingering(PartitionCgroups):
         return self.removed
 
 
-@pytest.mark.parametrize("seen", [True, False])
+@pytest.mark.parametrize("way", ["stop", "removal", "end of the pod", "list", "no process"])
 async def test_the_cgroup_of_an_owner_that_ended_loses_no_cpus_to_its_sidecar(
-    tmp_path: Path, host: Host, monkeypatch: pytest.MonkeyPatch, *, seen: bool
+    tmp_path: Path, host: Host, monkeypatch: pytest.MonkeyPatch, way: str
 ) -> None:
     """If they overlapped, its CPUs would be lost to the machine with the cgroup."""
     host.kind = Lingering
@@ -608,14 +609,22 @@ async def test_the_cgroup_of_an_owner_that_ended_loses_no_cpus_to_its_sidecar(
         path, cpus = path_of(own), own.cpus
         await until(lambda: is_at_rest(it))
         monkeypatch.setattr(partition_records, "SETTLE", 1e9)  # cpusets are written first
-        if seen:
+        if way == "stop":
             await it.runtime.stop_container(own)
         else:
             it.runtime.vanish(own)
+        if way == "removal":
+            await it.runtime.remove_container(own)
+        elif way == "end of the pod":
+            await it.runtime._tell(pb.STOP_POD_SANDBOX, own.pod)
+        elif way == "list":
+            it.daemon._session.reconnect()
+            await it.runtime.synchronized(after=1)
+        elif way == "no process":
             state = it.daemon.node.view.placed[own.id].container.state
             await it.daemon.events.release([own.id], state)
         assert host.cgroups.read(path, PARTITION) == "member"
-        await until(lambda: side.cpus >= cpus)
+        await until(lambda: side.cpus >= cpus or side.id not in it.daemon.node.view.placed)
         host.cgroups.removed = True
         assert host.cgroups.read(path, PARTITION) is None
         every = it.runtime.machine.online_cpus
