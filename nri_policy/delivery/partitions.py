@@ -40,9 +40,13 @@ class Partitions:
         executor.looks[Action.PARTITIONS] = self.look
         executor.leave_partitions = self.leave
 
-    def restart(self) -> None:
-        """Look for what an earlier daemon has left, soon."""
+    async def restart(self) -> None:
+        """Make the partitions of an earlier daemon those due, and take out what it has left.
+
+        Before the answer to the runtime's list, by which others may get CPUs; `MAX_BATCH` at most.
+        """
         self._above = None
+        await self._settle_until(self._executor.clock.now() + MAX_BATCH)
         self._executor.apply(CpusetsTouched(partitions=True))
 
     async def start(self, container_id: str, own: CPUSet, *, until: float) -> bool:

@@ -139,12 +139,12 @@ class PolicyPlugin:
             )
         )
         await self._executor.probe(each.id for each in listed)
+        await self._components.partitions.restart()
         await self._executor.narrow()
         log.info(
             "synchronized", extra={"containers": len(present), "changed": len(decision.changes)}
         )
         self._resources.restart()
-        self._components.partitions.restart()
         self._quotas.expect_all()
         self._pods.ask_late()
         self._synchronized()

@@ -154,6 +154,9 @@ BY_TEST = {
     "a sidecar is widened onto CPUs that its sibling's partition still has": (
         f"{_DELIVERY}/test_partitions.py::test_nothing_widens_a_sidecar_onto_cpus_that_its_sibling_still_keeps[call]"
     ),
+    "a list is answered before the partitions of an earlier daemon are known": (
+        f"{_DELIVERY}/test_partitions.py::test_a_new_daemon_lets_no_sidecar_overlap_with_a_partition_that_an_earlier_one_has_left"
+    ),
     "a container that the list lacks stays a partition": (
         f"{_DELIVERY}/test_partitions.py::test_the_cgroup_of_an_owner_that_ended_loses_no_cpus_to_its_sidecar[list]"
     ),

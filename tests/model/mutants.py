@@ -126,6 +126,12 @@ MUTANTS: dict[str, Fault] = {
     "a partition takes all CPUs that a container still has": _patched(
         Occupancy, "strands", lambda *_: False
     ),
+    "a list is answered before the partitions of an earlier daemon are known": _changed(
+        Partitions,
+        "restart",
+        "await self._settle_until(self._executor.clock.now() + MAX_BATCH)",
+        "pass",
+    ),
     "a container that the list lacks stays a partition": _changed(
         PolicyPlugin,
         "synchronize",

@@ -671,6 +671,33 @@ async def test_a_daemon_takes_out_what_an_earlier_one_has_left(tmp_path: Path, h
         await until(lambda: host.is_as_before(it))
 
 
+async def test_a_new_daemon_lets_no_sidecar_overlap_with_a_partition_that_an_earlier_one_has_left(
+    tmp_path: Path, host: Host, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its container has ended meanwhile; with the cgroup, its CPUs would be lost to the machine."""
+    host.kind = Lingering
+    monkeypatch.setattr(partition_records, "SETTLE", 1e9)  # cpusets are written first
+
+    async def end(runtime: EmbeddedRuntime) -> None:
+        side, own = runtime.containers
+        wanted = Partition(kind=ExclusivePartitions.ROOT, cpus=CPUSet([5]))
+        side.write_cpus(CPUSet([0, 1]), cause="an earlier daemon")
+        own.write_cpus(CPUSet([5]), cause="an earlier daemon")
+        host(runtime).partition({own.message.linux.cgroups_path: wanted}, (), {})
+        assert host.cgroups.read(path_of(own), PARTITION) == "root"
+        runtime.vanish(own)
+
+    async with served(
+        tmp_path, ONE_POOL, cgroups=host, before=[with_sidecar("own")], meanwhile=end
+    ) as it:
+        side, _ = it.runtime.containers
+        await until(lambda: 5 in side.cpus)
+        assert isinstance(host.cgroups, Lingering)
+        host.cgroups.removed = True
+        every = it.runtime.machine.online_cpus
+        assert CPUSet.parse(host.cgroups.read(ROOT, EFFECTIVE) or "") == every
+
+
 async def test_a_daemon_takes_out_what_is_left_where_no_container_is(
     tmp_path: Path, host: Host
 ) -> None:
