@@ -29,7 +29,6 @@ from nri_policy.audit.cgroup_files import (
     affinity,
     cpu_amounts,
     cpu_seconds_of,
-    usable_cpuset,
     cpuset_state,
     hierarchy_of,
     list_threads,
@@ -37,6 +36,7 @@ from nri_policy.audit.cgroup_files import (
     run_delay,
     start_time,
     statistics_of,
+    usable_cpuset,
 )
 from nri_policy.audit.cgroup_paths import folder_of, folder_of_pod, settle_partitions
 from nri_policy.audit.cpu_use import CpuUse

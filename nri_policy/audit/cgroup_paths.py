@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping
+from functools import lru_cache
 
 from msgspec.structs import replace
 
@@ -13,6 +14,7 @@ from nri_policy.foundation.cpuset import CPUSet
 from nri_policy.systemd.scopes import scope_of
 
 
+@lru_cache(1024)  # each look asks for those of all containers
 def folder_of(cgroup: str) -> str | None:
     """Return the path of the runtime's *cgroup* below a mount point; None if it is malformed.
 

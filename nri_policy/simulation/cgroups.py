@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping
-from functools import lru_cache
 
 from msgspec.structs import replace
 
@@ -23,8 +22,6 @@ from nri_policy.simulation.embedded import EmbeddedRuntime
 from nri_policy.workload.pod import Resources
 
 POSSIBLE = CPUSet(range(8192))  # CPUs that a kernel can know: any of them may come online
-
-_path_of = lru_cache(folder_of)  # each use of a file asks for those of all pods
 
 
 class SimulatedCgroups:
@@ -71,7 +68,7 @@ class SimulatedCgroups:
             if self.is_removed(container_id):
                 del self._known[container_id]
                 cpusets.remove(path)
-        pods = {_path_of(each.message.linux.cgroup_parent) or "" for each in self._runtime.pods}
+        pods = {folder_of(each.message.linux.cgroup_parent) or "" for each in self._runtime.pods}
         empty = {each for each in self._pod_paths - pods if not cpusets.children(each)}
         for path in empty:
             cpusets.remove(path)
@@ -90,7 +87,7 @@ class SimulatedCgroups:
         now = str(container.cpus)
         path, before = self._known.get(container.id, ("", ""))
         if not path:
-            path = _path_of(container.message.linux.cgroups_path) or container.id
+            path = folder_of(container.message.linux.cgroups_path) or container.id
             _make(cpusets, path)
             cpusets.enter(path, container.message.pid)
         if now != before:
