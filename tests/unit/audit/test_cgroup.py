@@ -264,6 +264,23 @@ def test_a_cgroup_that_was_never_set_may_use_what_it_inherits(root: Root) -> Non
     assert (found.cpus, found.cpu_quota, found.memory_limit) == ("0-7", 0, 0)
 
 
+def test_what_a_cgroup_may_use_is_not_read_if_its_own_was_set(root: Root) -> None:
+    root.cgroup(f"{POD}/1").set("cpus", "not a list", written="2-5")
+    found = Cgroups(root.path).resources(f"/{POD}/1")
+    assert found is not None
+    assert found.cpus == "2-5"
+
+
+def test_version_2_of_cgroups_is_noticed_when_it_comes_and_stays(tmp_path: Path) -> None:
+    cgroups = Cgroups(tmp_path)
+    assert cgroups.resources(f"/{POD}/1") is None
+    root = Root(tmp_path, 2)
+    root.cgroup(f"{POD}/1")
+    assert cgroups.resources(f"/{POD}/1") is not None
+    (tmp_path / "sys/fs/cgroup/cgroup.controllers").unlink()
+    assert cgroups.resources(f"/{POD}/1") is not None
+
+
 def test_the_cpus_of_many_cgroups_are_read_be_they_set_or_inherited(root: Root) -> None:
     root.cgroup(f"{POD}/1", "2-5", thread=1)
     root.cgroup(f"{POD}/2", thread=2).set("cpus", "0-7", written="")
