@@ -76,7 +76,7 @@ class GroupPlacement(Struct, frozen=True):
             return status
         if not keeps_places(self.group, self.more) and not _have_left(trial.state, steps):
             return status
-        return self._place_in_another_order(steps, refused) or status
+        return self._place_in_another_order(trial, steps, refused) or status
 
     def _place_alone(self, level: str, steps: Sequence[Unit]) -> GroupStatus | None:
         """Return the status of a group that has a domain of *level* to itself (cluster.md §3).
@@ -118,7 +118,7 @@ class GroupPlacement(Struct, frozen=True):
         if keeps and (rest := self._rest_of(steps, level)):
             inside = replace(trial, within=rest if together.required else ())
             status, unit = self._place_steps(inside, steps, explain=self.explain)
-            other = unit and self._place_in_another_order(steps, unit, inside.within)
+            other = unit and self._place_in_another_order(inside, steps, unit)
             return other or status
         counts = [trial.room_for(unit, {}) for unit in steps]
         closest: Path = ()
@@ -130,7 +130,8 @@ class GroupPlacement(Struct, frozen=True):
                 return found
             closest = first or most
             if at == level and together.preferred and not keeps:
-                trial, order = replace(trial, near_level=level), self._nearest_first(steps, level)
+                order = self._nearest_first(trial, steps, level)
+                trial = replace(trial, near_level=level)
         if together.preferred:
             status, refused = self._place_steps(trial, order, explain=False)
             return status if refused is None and status.assignments else None
@@ -141,13 +142,15 @@ class GroupPlacement(Struct, frozen=True):
             status = replace(status, message=why)
         return status
 
-    def _nearest_first(self, steps: Sequence[Unit], level: int) -> Sequence[Unit]:
+    def _nearest_first(
+        self, trial: UnitPlacement, steps: Sequence[Unit], level: int
+    ) -> Sequence[Unit]:
         """Return units that go into few domains of *level*, as none holds all: strictest first.
 
         A unit that names no level itself prefers one domain.
         """
         name = tree_of(self.state, steps[0]).shape.levels[level]
-        return self._strictest_first([prefer_level(unit, name) for unit in steps])
+        return _strictest_first(trial, [prefer_level(unit, name) for unit in steps])
 
     def _place_in_one(
         self, trial: UnitPlacement, steps: Sequence[Unit], domains: Iterable[Path]
@@ -164,7 +167,8 @@ class GroupPlacement(Struct, frozen=True):
             if unit is not None:
                 refused.append((path, unit))
         for path, unit in refused[:MAX_DOMAINS]:
-            found = self._place_in_another_order(steps, unit, path)
+            inside = replace(trial, within=path, near_level=-1)
+            found = self._place_in_another_order(inside, steps, unit)
             if found is not None:
                 return found, path
         return None, refused[0][0] if refused else ()
@@ -182,40 +186,23 @@ class GroupPlacement(Struct, frozen=True):
         return ()
 
     def _place_in_another_order(
-        self, steps: Sequence[Unit], refused: Unit, within: Path = ()
+        self, trial: UnitPlacement, steps: Sequence[Unit], refused: Unit
     ) -> GroupStatus | None:
         """Return the status of the group placed in another order than *steps*, if any.
 
         The unit that was *refused* in that found no room (cluster.md §5).
         """
-        order = self._strictest_first(steps, within)
+        order = _strictest_first(trial, steps)
         orders = Orders(steps, order)
         while steps := orders.refuse(refused):
-            status, unit = self._place_steps(self._trial(steps, within), steps, explain=False)
+            status, unit = self._place_steps(trial, steps, explain=False)
             if unit is None:
                 return replace(status, message=describe_order(steps))
             refused = unit
-        return self._search(order, orders.to_search(), within) if orders.may_fit() else None
-
-    def _strictest_first(self, steps: Sequence[Unit], within: Path = ()) -> list[Unit]:
-        """Return units by the level in which each is to be whole, the finest first.
-
-        Units of equal level are sorted by their share of the pods that fit, largest first.
-        """
-        trial = self._trial(steps, within)
-        keys: dict[tuple[str, ...], tuple[int, float]] = {}
-        for unit in steps:
-            keys[unit.names] = 1, 0.0  # of those that name no level
-            with suppress(Unplaceable):
-                room = trial.room_for(unit, {})
-                wanted, domains = room.wanted, room.tree.shape.domains
-                fits = sum(room.counts.of(each)[0] for each in domains.of_level(0))
-                level = wanted.level if wanted.required else -1
-                keys[unit.names] = -level, -unit.workers.count / max(fits, 1)
-        return sorted(steps, key=lambda unit: keys[unit.names])
+        return self._search(trial, order, orders.to_search()) if orders.may_fit() else None
 
     def _search(
-        self, units: Sequence[Unit], orders: Iterable[Sequence[Unit]], within: Path
+        self, trial: UnitPlacement, units: Sequence[Unit], orders: Iterable[Sequence[Unit]]
     ) -> GroupStatus | None:
         """Return the status of the group if a search in one of *orders* finds places for *units*.
 
@@ -225,7 +212,6 @@ class GroupPlacement(Struct, frozen=True):
             return None
         if any(is_spread(each.workers) or spreading_of(each) for each in units):
             return None
-        trial = self._trial(units, within)
         search = DomainSearch(trial.room_for, trial.state.take)
         for order in orders:
             found = search.find(order)
@@ -275,7 +261,7 @@ class GroupPlacement(Struct, frozen=True):
             return status, unit
         return GroupStatus(state="Placed", assignments=self._ordered(assignments)), None
 
-    def _trial(self, steps: Sequence[Unit], within: Path = ()) -> UnitPlacement:
+    def _trial(self, steps: Sequence[Unit]) -> UnitPlacement:
         """Return where units are placed: in a fork if something is to be counted apart.
 
         A group that keeps places counts with the assignments that it comes with, others with none.
@@ -292,11 +278,28 @@ class GroupPlacement(Struct, frozen=True):
                 state.ledger.assume(own, -1)
             elif not as_given:
                 state.set_group(group)
-        return UnitPlacement(state, group, self.failures, self.limits, within)
+        return UnitPlacement(state, group, self.failures, self.limits)
 
     def _ordered(self, assignments: Mapping[str, Assignment]) -> list[Assignment]:
         """Return assignments in the order of the group's pod sets."""
         return [assignments[each.name] for each in self.group.pod_sets if each.name in assignments]
+
+
+def _strictest_first(trial: UnitPlacement, steps: Sequence[Unit]) -> list[Unit]:
+    """Return units by the level in which each is to be whole, the finest first.
+
+    Units of equal level are sorted by their share of the pods that fit, largest first.
+    """
+    keys: dict[tuple[str, ...], tuple[int, float]] = {}
+    for unit in steps:
+        keys[unit.names] = 1, 0.0  # of those that name no level
+        with suppress(Unplaceable):
+            room = trial.room_for(unit, {})
+            wanted, domains = room.wanted, room.tree.shape.domains
+            fits = sum(room.counts.of(each)[0] for each in domains.of_level(0))
+            level = wanted.level if wanted.required else -1
+            keys[unit.names] = -level, -unit.workers.count / max(fits, 1)
+    return sorted(steps, key=lambda unit: keys[unit.names])
 
 
 def find_shared_level(state: ClusterState, together: Together, trees: Sequence[Tree]) -> int:

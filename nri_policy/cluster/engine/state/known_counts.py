@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping
 
 from nri_policy.native._counts import Counts
 
-MAX_COUNTS = 16  # that are kept; the least recently used go first
+MAX_COUNTS = 32  # as many as pod sets of large groups; the least recently used go first
 
 
 class KnownCounts:

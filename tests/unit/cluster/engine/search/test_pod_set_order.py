@@ -10,11 +10,13 @@ from nri_policy.cluster import offline
 from nri_policy.cluster.engine.group_placement import GroupPlacement
 from nri_policy.cluster.engine.search import domain_search
 from nri_policy.cluster.engine.search.pod_set_order import Orders
+from nri_policy.cluster.engine.state.tree import Demand, Tree
 from nri_policy.cluster.objects.pod import PodSpec, Template
 from nri_policy.cluster.objects.settings import read_settings
 from nri_policy.cluster.requests.group import PodSet, read_group
 from nri_policy.cluster.requests.request import Unit
 from nri_policy.cluster.snapshot import read_snapshot
+from nri_policy.native._counts import Counts
 from tests.unit.cluster.engine.test_below_host import topology
 from tests.unit.cluster.written import HOSTNAME, Object, group, node, placed, pod_set, settings
 
@@ -105,6 +107,26 @@ def test_a_search_does_not_try_twice_what_leaves_the_same(monkeypatch: pytest.Mo
     ]
     assert place(*sets, nodes=nodes)["state"] == "Unplaceable"
     assert 0 < taken.count(1) <= 6 * 2**5
+
+
+def test_all_orders_and_the_search_count_once_where_each_set_fits(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    made = []
+    count_once = Tree.count_once
+
+    def counted(self: Tree, demand: Demand) -> Counts:
+        made.append(demand)
+        return count_once(self, demand)
+
+    monkeypatch.setattr(Tree, "count_once", counted)
+    nodes = [node(f"h{number}", RACK="a", cpu=200, gpu=10) for number in range(19)]
+    sets = [
+        pod_set(9, {"required": HOSTNAME}, name=f"s{number}", cpu=number + 1, gpu=1)
+        for number in range(20)
+    ]
+    assert place(*sets, nodes=nodes)["state"] == "Unplaceable"
+    assert len(made) == len(sets)
 
 
 def test_a_search_goes_over_the_domains_of_two_trees() -> None:
