@@ -120,7 +120,7 @@ def arrange_by_labels(list nodes not None, const int32_t[::1] by_name not None, 
     value. Fills *places*: index -> place in the sorted list, -1 without a node.
     """
     cdef dict top = {}, at, labels
-    cdef list branches = [], firsts = [], found = []
+    cdef list branches = [], firsts = [], found
     cdef int last = len(keys) - 1, level, number, branch, place, taken = 0, kinds = 0
     cdef int *next_place = <int *> PyMem_Calloc(by_name.shape[0] + 1, sizeof(int))  # branch -> where its next node goes
     cdef int32_t[::1] order, splits
@@ -149,7 +149,7 @@ def arrange_by_labels(list nodes not None, const int32_t[::1] by_name not None, 
             next_place[branch] += 1
             taken += 1
         made = array("i", bytes(4 * taken))
-        order, splits, place = made, array("i", bytes(4 * taken)), 0
+        order, splits, place, found = made, array("i", bytes(4 * taken)), 0, [None] * taken
         _line_up(top, 0, last, 0, branches, firsts)
         splits[:] = last + 1
         for below, first in zip(branches, firsts):
@@ -163,11 +163,9 @@ def arrange_by_labels(list nodes not None, const int32_t[::1] by_name not None, 
             if branch >= 0:
                 place = next_place[branch]
                 next_place[branch] += 1
-                places[number], order[place] = place, number
+                places[number], order[place], found[place] = place, number, nodes[number]
     finally:
         PyMem_Free(next_place)
-    for number in order:
-        found.append(nodes[number])
     return found, made, Domains(None, len(keys) + 1, splits)
 
 
