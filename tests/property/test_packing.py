@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import struct
 from itertools import product
 from typing import Any
 
@@ -9,9 +10,16 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from nri_policy.native._counts import Counts, describe_domain
+from nri_policy.native._counts import Counts
 from nri_policy.native._domains import Domains, Mask, Rows, Vector
-from nri_policy.native._packing import Entries, Refusal, describe_left, pack, take
+from nri_policy.native._packing import Entries, Refusal, pack
+from nri_policy.native._unit_slices import (
+    UnitSlices,
+    all_may_fit,
+    describe_domain,
+    describe_left,
+    take,
+)
 from tests.support import packing_twin as twin
 
 EXAMPLES = 150
@@ -202,18 +210,20 @@ def test_domains_that_hold_slices_are_found_best_fit_first(case: dict[str, Any])
         if slices >= wanted and leaders >= led
     ]
     holders = [each[3] for each in sorted(able)]
-    assert counts.holders(level, wanted) == holders
-    assert counts.may_hold(level, wanted, whole=True) == bool(holders)
+    whole = UnitSlices(counts, level, wanted, whole=True)
+    assert whole.holders() == holders
+    assert whole.may_fit() == bool(holders)
     top = counts.domains.of_level(0)
-    assert counts.may_hold(level, wanted, whole=False) == (
-        sum(counts.of(each)[1] for each in top) >= wanted
-    )
+    parted = UnitSlices(counts, level, wanted, whole=False)
+    assert parted.may_fit() == (sum(counts.of(each)[1] for each in top) >= wanted)
+    assert all_may_fit([whole, parted]) == (whole.may_fit() and parted.may_fit())
     for domain in top:
         leaves = counts.domains.leaves_below(domain)
         inside = {counts.domains.above(leaf, level) for leaf in leaves}
         own = [each for each in holders if each in inside]
-        assert counts.holders(level, wanted, domain) == own
-        assert counts.may_hold(level, wanted, whole=True, within=domain) == bool(own)
+        whole = UnitSlices(counts, level, wanted, whole=True, within=domain)
+        assert whole.holders() == own
+        assert whole.may_fit() == bool(own)
 
 
 @settings(max_examples=EXAMPLES, deadline=None)
@@ -233,20 +243,21 @@ def test_places_that_are_taken_and_given_back_leave_what_was_there(case: dict[st
         expected[leader][name] -= amount
     leaves = range(len(case["paths"]))
     assert [counts.rows.room(leaf) for leaf in leaves] == expected
-    level, whole = case["level"], case["count"] // case["size"] * case["required"]
+    level, slices = case["level"], case["count"] // case["size"]
     last = counts.domains.of_level(len(case["paths"][0]) - 1)
-    wanted: list[int | None] = []
+    requests = case["pod"] | (case["leader"] or {})
+    requested = {name for name in requests if case["pod"].get(name) or requests[name]}
+    wanted: list[int] = []
     for leaf in sorted({leaf for leaf, _ in places} | {leader} - {-1}):
         pods, _, _, _, leaders, _ = counts.of(last[leaf])
-        _, _, _, slices, above, _ = counts.of(counts.domains.above(leaf, level))
-        wanted.append(leaf)
-        if (pods or leaders) and (not whole or (slices >= whole and above >= bool(case["leader"]))):
-            kinds = (case["pod"], case["leader"] or {})
-            named = [name for kind in kinds for name in sorted(kind) if kind[name]]
-            wanted += [expected[leaf][name] for name in named]
-        else:
-            wanted.append(None)
-    assert describe_left([(counts, level, whole)], [(places, leader)]) == tuple(wanted)
+        _, _, _, held, above, _ = counts.of(counts.domains.above(leaf, level))
+        fits = not case["required"] or (held >= slices and above >= bool(case["leader"]))
+        used = bool(pods or leaders) and fits
+        free = counts.rows.room(leaf).items()
+        wanted += leaf, used, *(used * (name in requested) * amount for name, amount in free)
+    unit = UnitSlices(counts, level, slices, whole=case["required"])
+    left = describe_left([unit], [(places, leader)])
+    assert left == struct.pack(f"={len(wanted)}q", *wanted)
     take(counts, places, leader, -1)
     assert counts.rows.dump() == before
 
@@ -255,9 +266,9 @@ def test_places_that_are_taken_and_given_back_leave_what_was_there(case: dict[st
 @given(cases())
 def test_domains_are_described_alike_if_they_hold_as_many(case: dict[str, Any]) -> None:
     counts = counted(case)
-    every = range(counts.domains.count)
+    every, unit = range(counts.domains.count), UnitSlices(counts, 0, 1, whole=True)
     for one, other in product(every, every):
-        alike = describe_domain([counts], one) == describe_domain([counts], other)
+        alike = describe_domain([unit], one) == describe_domain([unit], other)
         assert alike == (counts.of(one) == counts.of(other))
 
 

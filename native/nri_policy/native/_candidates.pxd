@@ -31,5 +31,6 @@ cdef class Row:
 
 
 cdef load(Counts counts, Row row, int low, int high)
+cdef bint before(Candidate *one, Candidate *other, Order order) noexcept nogil
 cdef sort(Row row, Order order)
 cdef void sort_keys(Key *keys, int n) noexcept nogil

@@ -10,7 +10,7 @@ from libc.string cimport memcpy, memset
 
 from nri_policy.native._counts cimport Counts
 
-cdef int FEW = 24  # candidates that are sorted by insertion
+cdef int FEW = 24  # candidates, or keys, that are sorted by insertion
 
 
 @cython.final
@@ -52,7 +52,7 @@ cdef load(Counts counts, Row row, int low, int high):
     row.size += high - low
 
 
-cdef bint _before(Candidate *one, Candidate *other, Order order) noexcept nogil:
+cdef bint before(Candidate *one, Candidate *other, Order order) noexcept nogil:
     """Return whether *one* comes before *other*."""
     cdef int32_t own, others
     if order.with_leader and one.leaders != other.leaders:
@@ -80,7 +80,7 @@ cdef sort(Row row, Order order):
     for index in range(1, row.size):
         moved = row.at[index]
         at = index
-        while at and _before(&moved, &row.at[at - 1], order):
+        while at and before(&moved, &row.at[at - 1], order):
             row.at[at] = row.at[at - 1]
             at -= 1
         row.at[at] = moved
@@ -131,8 +131,17 @@ cdef void sort_keys(Key *keys, int n) noexcept nogil:
     cdef Key *target = keys + n
     cdef uint64_t differing = 0
     cdef int starts[2048]
-    cdef int index, shift, digit, sum, own
+    cdef Key moved
+    cdef int index, at, shift, digit, sum, own
     cdef bint ordered = True
+    if n <= FEW:
+        for index in range(1, n):
+            moved, at = keys[index], index
+            while at and keys[at - 1].value > moved.value:
+                keys[at] = keys[at - 1]
+                at -= 1
+            keys[at] = moved
+        return
     for index in range(1, n):
         differing |= keys[index].value ^ keys[0].value
         if keys[index].value < keys[index - 1].value:

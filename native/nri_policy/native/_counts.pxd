@@ -3,7 +3,7 @@ from libc.stdint cimport int32_t, int64_t, uint8_t
 from nri_policy.native._domains cimport Domains, Mask, Rows, Vector
 
 
-cdef struct _Held:  # by one domain
+cdef struct Held:  # by one domain
     int64_t pods
     int64_t slices
     int64_t pods_l
@@ -35,13 +35,15 @@ cdef class Counts:
     cdef int32_t *slices_l
     cdef uint8_t *leaders        # NULL without a leader
     cdef int64_t *score          # NULL without preferred affinity
-    cdef bint has_nodes(self, int domain)
-    cdef find_holders(self, int domain, int at, int level, int slices, list found)
-    cdef bint holds_one(self, int low, int high, int at, int level, int slices) noexcept nogil
+    cdef bint has_nodes(self, int domain) noexcept nogil
     cdef int level_of(self, int domain)
     cdef int _first_leaf(self, int domain) noexcept nogil
+    cdef int _last_leaf(self, int domain) noexcept nogil
     cdef void count_again(self, int leaf) noexcept nogil
-    cdef bint add_change(self, int domain, int level, _Held *before, _Held *after) noexcept nogil
+    cdef bint add_change(self, int domain, int level, Held *before, Held *after) noexcept nogil
     cdef void count_leaf(self, int leaf) noexcept nogil
     cdef void roll_up(self, int domain, int level) noexcept nogil
     cdef refresh(self)
+
+
+cdef Held held_by(Counts counts, int domain) noexcept nogil

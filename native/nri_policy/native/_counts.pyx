@@ -91,19 +91,6 @@ cdef bint _have_left(Rows rows, int low, int high, Vector needed):
     return True
 
 
-def describe_domain(list every not None, int domain):
-    """Return what a domain holds of every kind of pods, as bytes, to compare."""
-    cdef Counts counts
-    cdef _Held held
-    cdef list found = []
-    for counts in every:
-        counts.domains._check(domain)
-        counts.refresh()
-        held = _held(counts, domain)
-        found.append((<char *> &held)[:sizeof(held)])
-    return b"".join(found)
-
-
 @cython.final
 cdef class Counts:
     """How many pods of one kind, and slices of them, fit into every domain."""
@@ -231,60 +218,6 @@ cdef class Counts:
         self.refresh()
         return self.pods[domain]
 
-    def holders(self, int level, int slices, int within=-1):
-        """Return the domains of *level* that hold so many slices, with the leader if there is one: best fit first.
-
-        Only those *within* a domain, which is at *level* or above it, if it is none below 0.
-        """
-        cdef list found = []
-        cdef int top
-        self.domains.of_level(level)  # raises IndexError
-        self.refresh()
-        if within >= 0:
-            self.domains._check(within)
-            self.find_holders(within, self.level_of(within), level, slices, found)
-        else:
-            for top in range(self.domains.offset[1]):
-                self.find_holders(top, 0, level, slices, found)
-        found.sort()
-        return [each[3] for each in found]
-
-    cdef find_holders(self, int domain, int at, int level, int slices, list found):
-        """Add to *found* the domains of *level* at or below a domain of level *at*."""
-        cdef int child
-        if at == level:
-            if self.slices_l[domain] >= slices and (not self.leaders or self.leaders[domain]):
-                score = self.score[domain] if self.score else 0
-                found.append((-score, self.slices_l[domain], self.pods_l[domain], domain))
-        elif self.pods[domain] or self.cap_level >= 0 or not slices:  # a cap may hide what is below
-            for child in range(self.domains.low[domain], self.domains.high[domain]):
-                self.find_holders(child, at + 1, level, slices, found)
-
-    def may_hold(self, int level, int slices, bint whole, int within=-1):
-        """Return whether so many slices fit: in one domain of *level* if they stay *whole*, else at most in all."""
-        cdef int top, low = 0, high = self.domains.offset[1]
-        cdef int64_t held = 0
-        self.refresh()
-        if within >= 0:
-            low, high = within, within + 1
-        if whole:
-            return self.holds_one(low, high, self.level_of(low), level, slices)
-        for top in range(low, high):
-            held += self.slices[top]
-        return held >= slices
-
-    cdef bint holds_one(self, int low, int high, int at, int level, int slices) noexcept nogil:
-        """Return whether a domain of *level* holds so many slices, of those below domains of level *at*."""
-        cdef int domain
-        for domain in range(low, high):
-            if at == level:
-                if self.slices_l[domain] >= slices and (not self.leaders or self.leaders[domain]):
-                    return True
-            elif self.pods[domain] or self.cap_level >= 0 or not slices:
-                if self.holds_one(self.domains.low[domain], self.domains.high[domain], at + 1, level, slices):
-                    return True
-        return False
-
     def exclusions(self):
         """Return how many leaves take part, how many each code excludes, how many are outside, and each resource."""
         cdef int leaf, at, total = 0, outside = 0, base = self.domains.offset[self.domains.levels - 1]
@@ -318,10 +251,11 @@ cdef class Counts:
                     best = domain
         return best
 
-    cdef bint has_nodes(self, int domain):
+    cdef bint has_nodes(self, int domain) noexcept nogil:
         """Whether nodes of a domain take part."""
-        for leaf in self.domains.leaves_below(domain):
-            if self.rows.nodes[<int> leaf]:
+        cdef int leaf
+        for leaf in range(self._first_leaf(domain), self._last_leaf(domain) + 1):
+            if self.rows.nodes[leaf]:
                 return True
         return False
 
@@ -365,17 +299,17 @@ cdef class Counts:
     cdef void count_again(self, int leaf) noexcept nogil:
         """Count a changed leaf, and the domains above it up to the first that keeps its counts."""
         cdef int level = self.domains.levels - 1, domain = self.domains.offset[level] + leaf
-        cdef _Held before = _held(self, domain), after, above
+        cdef Held before = held_by(self, domain), after, above
         self.count_leaf(leaf)
-        after = _held(self, domain)
+        after = held_by(self, domain)
         while level > 0 and (self.host_of or not _equal(&before, &after)):  # hosts may have changed alone
             level, domain = level - 1, self.domains.parent[domain]
-            above = _held(self, domain)
+            above = held_by(self, domain)
             if not self.add_change(domain, level, &before, &after):
                 self.roll_up(domain, level)
-            before, after = above, _held(self, domain)
+            before, after = above, held_by(self, domain)
 
-    cdef bint add_change(self, int domain, int level, _Held *before, _Held *after) noexcept nogil:
+    cdef bint add_change(self, int domain, int level, Held *before, Held *after) noexcept nogil:
         """Add what a child holds more or less than *before*; return False if all children are to be counted."""
         cdef int inner = self.inner[level + 1]
         cdef int64_t pods = self.pods[domain], slices = self.slices[domain]
@@ -468,21 +402,25 @@ cdef class Counts:
             if self.slices_l != self.pods_l:
                 self.slices_l[domain] = <int32_t> slices
 
-
     cdef int _first_leaf(self, int domain) noexcept nogil:
         while self.domains.low[domain] != self.domains.high[domain]:
             domain = self.domains.low[domain]
         return domain - self.domains.offset[self.domains.levels - 1]
 
+    cdef int _last_leaf(self, int domain) noexcept nogil:
+        while self.domains.low[domain] != self.domains.high[domain]:
+            domain = self.domains.high[domain] - 1
+        return domain - self.domains.offset[self.domains.levels - 1]
 
-cdef _Held _held(Counts counts, int domain) noexcept nogil:
-    return _Held(
+
+cdef Held held_by(Counts counts, int domain) noexcept nogil:
+    return Held(
         counts.pods[domain], counts.slices[domain], counts.pods_l[domain], counts.slices_l[domain],
         counts.leaders[domain] if counts.leaders else 0, counts.score[domain] if counts.score else 0,
     )
 
 
-cdef bint _equal(_Held *one, _Held *other) noexcept nogil:
+cdef bint _equal(Held *one, Held *other) noexcept nogil:
     return (
         one.pods == other.pods and one.slices == other.slices and one.pods_l == other.pods_l
         and one.slices_l == other.slices_l and one.leaders == other.leaders and one.score == other.score

@@ -11,9 +11,9 @@ from libc.stdint cimport INT32_MAX, int32_t, int64_t
 from libc.string cimport memcpy, memset
 
 from nri_policy.native._balance cimport balance
-from nri_policy.native._candidates cimport Candidate, Key, Order, Row, load, sort, sort_keys
+from nri_policy.native._candidates cimport Candidate, Key, Order, Row, before, load, sort, sort_keys
 from nri_policy.native._counts cimport Counts
-from nri_policy.native._domains cimport Domains, Rows, product
+from nri_policy.native._domains cimport Domains
 
 cdef enum:
     SMALL = 1024  # domains with fewer slices are counted by their slices
@@ -30,10 +30,6 @@ class Refusal(Exception):
 @cython.final
 cdef class Places:
     """Leaves and the pods that go there, by path."""
-
-    cdef int32_t *leaf
-    cdef int32_t *pods
-    cdef int size
 
     def __cinit__(self, int room):
         self.leaf = <int32_t *> PyMem_Malloc((<size_t> room + 1) * sizeof(int32_t))
@@ -115,64 +111,6 @@ def pack(Counts counts not None, int count, *, int level, bint required=False, b
                      unconstrained or level == top):
         level -= 1
     return descend(counts, row, level, count, need, order, False, compact)
-
-
-def take(Counts counts not None, Places places not None, int leader, int64_t times):
-    """Take pods at *places*, and their leader at a leaf or -1, off the rows of their counts, *times* times."""
-    cdef Rows rows = counts.rows
-    cdef int index, at
-    for index in range(places.size):
-        rows._check(places.leaf[index])
-        for at in range(counts.pod.size):
-            rows.free[counts.pod.resource[at]][places.leaf[index]] -= product(
-                counts.pod.amount[at], times * places.pods[index]
-            )
-        rows.touch(places.leaf[index])
-    if leader >= 0:
-        rows._check(leader)
-        for at in range(counts.leader.size):
-            rows.free[counts.leader.resource[at]][leader] -= product(counts.leader.amount[at], times)
-        rows.touch(leader)
-
-
-def describe_left(list kinds not None, list taken not None):
-    """Return what leaves in *taken*, pairs of `Places` and a leader's leaf, have left for *kinds* of pods.
-
-    Each is `Counts`, and the level and number of slices that go into one domain, 0 if they need not. What is equal
-    here is equal to these pods, of whatever is left. A leaf that a kind cannot use has nothing for it.
-    """
-    cdef Places places
-    cdef Counts counts
-    cdef int index, at, leaf, level, slices
-    leaves = set()
-    for places, leader in taken:
-        for index in range(places.size):
-            leaves.add(places.leaf[index])
-        if leader >= 0:
-            leaves.add(leader)
-    found = []
-    for number in sorted(leaves):
-        leaf = number
-        found.append(leaf)
-        for counts, level, slices in kinds:
-            if not _can_use(counts, leaf, level, slices):
-                found.append(None)
-                continue
-            for at in range(counts.pod.size):
-                found.append(counts.rows.free[counts.pod.resource[at]][leaf])
-            for at in range(counts.leader.size if counts.leaders else 0):
-                found.append(counts.rows.free[counts.leader.resource[at]][leaf])
-    return tuple(found)
-
-
-cdef bint _can_use(Counts counts, int leaf, int level, int slices) noexcept:
-    """Return whether pods, or their leader, may go to a leaf: now, or once there is less elsewhere."""
-    cdef int at = counts.domains.levels - 1, domain = counts.domains.offset[at] + leaf
-    if not (counts.pods[domain] or (counts.leaders and counts.leaders[domain])):
-        return False
-    while at > level:
-        at, domain = at - 1, counts.domains.parent[domain]
-    return not slices or (counts.slices_l[domain] >= slices and (not counts.leaders or counts.leaders[domain]))
 
 
 cdef choose(Counts counts, Row row, int level, int within, int wanted, int need, Order order, bint required,
@@ -286,14 +224,16 @@ cdef int64_t _fits_at_most(Counts counts, int low, int high, Order order):
     With LeastFree, the pods that fit the last domain, as in Kueue. Domains that lost all nodes do not count.
     """
     cdef Row row = Row()
-    cdef int index, at
+    cdef int index, best = -1
     load(counts, row, low, high)
-    sort(row, order)
     for index in range(row.size):
-        at = row.size - 1 - index if order.ascending else index
-        if counts.has_nodes(row.at[at].domain):
-            return row.at[at].pods if order.ascending else row.at[at].slices
-    return 0
+        if best >= 0 and before(row.at + index, row.at + best, order) == order.ascending:
+            continue
+        if counts.has_nodes(row.at[index].domain):
+            best = index
+    if best < 0:
+        return 0
+    return row.at[best].pods if order.ascending else row.at[best].slices
 
 
 cdef _load_useful(Counts counts, Row row, int low, int high, int wanted, int need, Order order):

@@ -19,8 +19,15 @@ from nri_policy.cluster.engine.search.placement import PackedUnit, make_assignme
 from nri_policy.cluster.engine.state.tree import Tree
 from nri_policy.cluster.objects.assignment import Assignment
 from nri_policy.cluster.requests.request import PlacementPlan, Unit
-from nri_policy.native._counts import Counts, describe_domain
-from nri_policy.native._packing import Refusal, describe_left, take
+from nri_policy.native._counts import Counts
+from nri_policy.native._packing import Refusal
+from nri_policy.native._unit_slices import (
+    UnitSlices,
+    all_may_fit,
+    describe_domain,
+    describe_left,
+    take,
+)
 
 MAX_STEPS = 2000  # one for each unit that is packed into a domain, and one more for each
 _PLACES = 3  # places that it takes there
@@ -52,6 +59,21 @@ class _Taken(Struct, frozen=True):
         return make_assignments(self.room.tree, self.unit, self.packed)
 
 
+class _Left(Struct, frozen=True):
+    """Units that are still to be packed, the next one first."""
+
+    units: Sequence[Unit]
+    rooms: list[UnitCounts]
+    slices: list[UnitSlices]
+
+    def is_on_one_tree(self) -> bool:
+        """Whether all are on one tree, and no counts depend on assignments."""
+        tree = self.rooms[0].tree
+        return not tree.shape.zoned and all(
+            each.tree is tree and not each.fresh for each in self.rooms
+        )
+
+
 class DomainSearch:
     """A search for places of all units of a group."""
 
@@ -65,9 +87,7 @@ class DomainSearch:
         self._take = take
         self._steps = 0
         self._rooms: dict[tuple[str, ...], UnitCounts] = {}
-        self._on_one_tree = False  # and no counts depend on assignments
-        self._kinds: list[tuple[Counts, int, int]] = []  # what units count, then
-        self._names: list[tuple[str, ...]] = []  # of units, in their order
+        self._on_one_tree: list[_Left] = []  # by number of units packed; empty if they are not
         self._refused = set[object]()  # what was left where nothing was found
 
     def find(self, units: Sequence[Unit]) -> dict[str, Assignment] | None:
@@ -75,28 +95,28 @@ class DomainSearch:
 
         Further orders of the same units go on with the steps that are left.
         """
-        self._names, self._refused = [each.names for each in units], set()
-        rooms = self._count_all(units, [])
-        tree = rooms[0].tree
-        self._on_one_tree = not tree.shape.zoned and all(
-            each.tree is tree and not each.fresh for each in rooms
-        )
-        self._kinds = [_kind(*each) for each in zip(units, rooms, strict=True)]
+        self._refused = set()
+        left = self._count(units, [])
+        self._on_one_tree = []
+        if left.is_on_one_tree():
+            self._on_one_tree = [
+                _Left(units[at:], left.rooms[at:], left.slices[at:]) for at in range(len(units))
+            ]
         found = self._find(units, [])
         return None if found is None else _assignments_of(found)
 
-    def _find(self, left: Sequence[Unit], taken: list[_Taken]) -> list[_Taken] | None:
-        unit, *rest = left
-        room, *others = rooms = self._count_all(left, taken)
-        if not all(_may_fit(*each) for each in zip(left, rooms, strict=True)):
+    def _find(self, units: Sequence[Unit], taken: list[_Taken]) -> list[_Taken] | None:
+        left = self._on_one_tree[len(taken)] if self._on_one_tree else self._count(units, taken)
+        if not all_may_fit(left.slices):
             return None
         state: object = None
         if self._on_one_tree:
             used = [(each.packed.places, each.packed.leader) for each in taken]
-            state = len(left), describe_left(self._kinds[-len(left) :], used)
+            state = len(taken), describe_left(left.slices, used)
             if state in self._refused:
                 return None
-        for domain, wanted in self._tries(unit, room, others):
+        unit, room = left.units[0], left.rooms[0]
+        for domain, wanted in self._tries(left):
             self._steps += 1
             if self._steps > MAX_STEPS:
                 return None
@@ -105,11 +125,11 @@ class DomainSearch:
             except Refusal:
                 continue
             found = _Taken(unit, room, PackedUnit(places, leader, room.wanted.level))
-            if not rest:
+            if len(left.units) == 1:
                 return [*taken, found]
             self._steps += (len(places) + (leader >= 0)) // _PLACES
             self._use(found, 1)
-            whole = self._find(rest, [*taken, found])
+            whole = self._find(left.units[1:], [*taken, found])
             self._use(found, -1)
             if whole is not None:
                 return whole
@@ -124,12 +144,12 @@ class DomainSearch:
         else:
             self._take(found.assignments, found.unit, times)
 
-    def _count_all(self, left: Sequence[Unit], taken: Sequence[_Taken]) -> list[UnitCounts]:
-        if not self._on_one_tree:
-            return [self._count(each, taken) for each in left]
-        return [self._rooms[each] for each in self._names[-len(left) :]]
+    def _count(self, units: Sequence[Unit], taken: Sequence[_Taken]) -> _Left:
+        """Count where units fit beside those that are taken."""
+        rooms = [self._room(each, taken) for each in units]
+        return _Left(units, rooms, [*map(_slices_of, units, rooms)])
 
-    def _count(self, unit: Unit, taken: Sequence[_Taken]) -> UnitCounts:
+    def _room(self, unit: Unit, taken: Sequence[_Taken]) -> UnitCounts:
         room = self._rooms.get(unit.names)
         if room is None or room.fresh:
             room = self._rooms[unit.names] = self._room_for(unit, _assignments_of(taken))
@@ -137,35 +157,33 @@ class DomainSearch:
             self._steps += room.tree.shape.domains.leaves // _LEAVES
         return room
 
-    def _tries(
-        self, unit: Unit, room: UnitCounts, others: Sequence[UnitCounts]
-    ) -> Iterator[tuple[int, PlacementPlan]]:
-        """Yield domains to try, each with the plans to pack by."""
-        plans = _fillings(room.wanted)
-        domains = room.tree.shape.domains
-        for domain in self._domains(unit, room, others):
-            alone = domain >= 0 and not domains.children(domain)
-            yield from ((domain, each) for each in (plans[:1] if alone else plans))
+    def _tries(self, left: _Left) -> Iterator[tuple[int, PlacementPlan]]:
+        """Yield domains to try, each with the plans to pack by.
 
-    def _domains(self, unit: Unit, room: UnitCounts, others: Sequence[UnitCounts]) -> Iterator[int]:
+        A leaf has one plan. Others have a second: the largest domains first, not the smallest.
+        """
+        wanted, domains = left.rooms[0].wanted, left.rooms[0].tree.shape.domains
+        for domain in self._domains(left):
+            yield domain, wanted
+            if domain < 0 or domains.children(domain):
+                yield domain, replace(wanted, ascending=not wanted.ascending)
+
+    def _domains(self, left: _Left) -> Iterator[int]:
         """Yield domains to try, -1 for any; domains with equal counts for every unit count once."""
-        wanted = room.wanted
-        if not wanted.unconstrained:
-            found = room.counts.holders(
-                wanted.level, unit.workers.count // wanted.size, room.within
-            )
+        room = left.rooms[0]
+        if not room.wanted.unconstrained:
+            found = left.slices[0].holders()
             self._steps += len(found) // _DOMAINS
             seen = set[bytes]()
-            one_tree = all(each.tree.shape is room.tree.shape for each in others)
-            every = [each.counts for each in (room, *others)]
+            one_tree = all(each.tree.shape is room.tree.shape for each in left.rooms)
             for domain in found:
                 if one_tree:
-                    kind = describe_domain(every, domain)
+                    kind = describe_domain(left.slices, domain)
                     if kind in seen:
                         continue
                     seen.add(kind)
                 yield domain
-        if not wanted.required:
+        if not room.wanted.required:
             yield room.within
 
 
@@ -173,20 +191,12 @@ def _assignments_of(taken: Sequence[_Taken]) -> dict[str, Assignment]:
     return {name: each for one in taken for name, each in one.assignments.items()}
 
 
-def _kind(unit: Unit, room: UnitCounts) -> tuple[Counts, int, int]:
-    """Return counts, and the slices that go into one domain of a level, 0 if they need not."""
+def _slices_of(unit: Unit, room: UnitCounts) -> UnitSlices:
     wanted = room.wanted
-    whole = unit.workers.count // wanted.size if wanted.required else 0
-    return room.counts, wanted.level, whole
-
-
-def _may_fit(unit: Unit, room: UnitCounts) -> bool:
-    """Whether a unit has room by itself, as far as counts tell at once."""
-    wanted = room.wanted
-    slices = unit.workers.count // wanted.size
-    return room.counts.may_hold(wanted.level, slices, wanted.required, room.within)
-
-
-def _fillings(wanted: PlacementPlan) -> tuple[PlacementPlan, PlacementPlan]:
-    """Return a plan, and one that takes the largest domains first where it takes the smallest."""
-    return wanted, replace(wanted, ascending=not wanted.ascending)
+    return UnitSlices(
+        room.counts,
+        wanted.level,
+        unit.workers.count // wanted.size,
+        whole=wanted.required,
+        within=room.within,
+    )
