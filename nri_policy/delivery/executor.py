@@ -21,7 +21,6 @@ from collections.abc import (
     Iterator,
     Mapping,
     Sequence,
-    Sized,
 )
 from itertools import islice
 from typing import Any, NoReturn, Protocol, TypeVar
@@ -50,7 +49,6 @@ _T = TypeVar("_T")
 MAX_BATCH = 0.3  # seconds that an answer waits for files
 MAX_START = 1.0  # seconds that a container's start waits for those that leave its CPUs
 MAX_WAIT = 0.2  # seconds that a request waits for a look at files
-MAX_SURVEY = 0.5  # seconds that the runtime's inventory waits for files
 MAX_TURN = 0.05  # seconds that writes wait for systemd, which is asked to keep a cpuset
 SLICE = 128  # cgroups that are written before another batch may come in between: 5 to 10 ms
 
@@ -96,7 +94,7 @@ class Executor:
         self._changed = asyncio.Event()  # set when something is due before `_wake_at`
         self._wake_at = math.inf  # when the loop looks at its plan again
         self.messages = Messages(self.state, self.apply, self.clock, self._unbar_in_time)
-        self.survey = Survey(self.state, cgroups, self.apply, self._survey)
+        self.survey = Survey(self.state, cgroups, self.apply, self.clock, self._begin)
 
     def apply(self, event: Input) -> None:
         """Pass an input to the state, and report its events."""
@@ -448,13 +446,6 @@ class Executor:
         leaving = frozenset(self.state.shrink())
         if astray := [each for each in container_ids if each not in leaving]:
             await self.look(*astray)
-
-    async def _survey(self, read: Callable[[], _T], paths: Sized) -> asyncio.Task[_T]:
-        """Read *paths* in a thread; return the task, which goes on if it takes too long."""
-        reading = self._begin(asyncio.to_thread(read))
-        if not await self.clock.done_within(MAX_SURVEY, reading):
-            log.warning("cgroups-slow", extra={"containers": len(paths)})
-        return reading
 
     # ---- systemd
 

@@ -3,18 +3,23 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping, Sized
+import logging
+from collections.abc import Callable, Collection, Coroutine, Iterable, Mapping, Sized
 from functools import partial
-from typing import Any
+from typing import Any, TypeVar
 
 from nri_policy.delivery.delivery_state import DeliveryState
 from nri_policy.delivery.host_cgroups import HostCgroups
 from nri_policy.delivery.inputs import Decided, Input, Observed
 from nri_policy.delivery.record import cpuset_of
+from nri_policy.foundation.clock import Clock
 from nri_policy.workload.pod import Resources
 
-# reads paths in a thread; returns the task, which goes on if it takes too long
-_Reading = Callable[[Callable[[], Any], Sized], Awaitable[asyncio.Task[Any]]]
+log = logging.getLogger(__name__)
+
+MAX_SURVEY = 0.5  # seconds that the runtime's inventory waits for files
+
+_T = TypeVar("_T")
 
 
 class Survey:
@@ -25,13 +30,18 @@ class Survey:
         state: DeliveryState,
         cgroups: HostCgroups | None,
         apply: Callable[[Input], None],
-        read: _Reading,
+        clock: Clock,
+        begin: Callable[[Coroutine[Any, Any, Any]], asyncio.Task[Any]],
     ) -> None:
-        """*apply* passes an input to the machine, and reports its events."""
+        """*apply* passes an input to the machine, and reports its events.
+
+        *begin* makes a task of work that goes on if nobody waits for it any longer.
+        """
         self._state = state
         self._cgroups = cgroups
         self._apply = apply
-        self._read = read
+        self._clock = clock
+        self._begin = begin
 
     async def observe(
         self, paths: Mapping[str, str], *, living: bool = False
@@ -54,7 +64,7 @@ class Survey:
             )
             return {each: found for each, found in seen if found is not None}
 
-        reading: asyncio.Task[dict[str, Resources]] = await self._read(read, paths)
+        reading = await self._read(read, paths)
         if reading.done():
             return reading.result()
         reading.add_done_callback(partial(self._observed_late, paths))
@@ -80,6 +90,13 @@ class Survey:
                     Decided(changes={each: due})
                 )  # the list, which was believed, may be wrong
 
+    async def _read(self, read: Callable[[], _T], paths: Sized) -> asyncio.Task[_T]:
+        """Read *paths* in a thread; return the task, which goes on if it takes too long."""
+        reading: asyncio.Task[_T] = self._begin(asyncio.to_thread(read))
+        if not await self._clock.done_within(MAX_SURVEY, reading):
+            log.warning("cgroups-slow", extra={"containers": len(paths)})
+        return reading
+
     async def living(self, paths: Mapping[str, str]) -> Collection[str]:
         """Return the ids of containers with a process, or none after a timeout.
 
@@ -92,5 +109,5 @@ class Survey:
         def read() -> list[str]:
             return [each for each, path in paths.items() if cgroups.processes(path)]
 
-        reading: asyncio.Task[list[str]] = await self._read(read, paths)
+        reading = await self._read(read, paths)
         return reading.result() if reading.done() else ()

@@ -11,7 +11,14 @@ from typing import Any
 
 import pytest
 
-from nri_policy.delivery import executor, messages, next_actions, observations, overlap_times
+from nri_policy.delivery import (
+    executor,
+    messages,
+    next_actions,
+    observations,
+    overlap_times,
+    survey,
+)
 from nri_policy.delivery.cpuset_files import Change, Confined
 from nri_policy.delivery.record import Cpuset, Phase
 from nri_policy.foundation.clock import Clock
@@ -412,7 +419,7 @@ async def test_cgroups_that_were_read_too_late_for_the_list_are_written_from_the
     async with host(tmp_path) as it:
         (shared,) = await sharers(it, 1)
         state = it.daemon.executor.state
-        monkeypatch.setattr(executor, "MAX_SURVEY", 0.0)
+        monkeypatch.setattr(survey, "MAX_SURVEY", 0.0)
         before = it.runtime.synchronizations
         it.daemon._session.reconnect()
         await it.runtime.synchronized(after=before)

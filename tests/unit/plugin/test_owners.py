@@ -23,6 +23,7 @@ from nri_policy.delivery import (
     observations,
     overlap_times,
     overlaps,
+    survey,
 )
 from nri_policy.delivery.cpuset_files import Change, Confined
 from nri_policy.delivery.record import Phase
@@ -794,7 +795,7 @@ async def test_what_an_earlier_daemon_sent_in_vain_is_sent_again(
         wide = CPUSet.parse(slow.message.linux.resources.cpu.cpus)
         assert slow.cpus < wide, "it was sent more than it got"
         if "late" in seen:
-            monkeypatch.setattr(executor, "MAX_SURVEY", 0.0)
+            monkeypatch.setattr(survey, "MAX_SURVEY", 0.0)
         second = daemon(None if "never" in seen else SimulatedCgroups(runtime))
         async with second.serving(runtime.socket_path):
             await runtime.synchronized(after=1)

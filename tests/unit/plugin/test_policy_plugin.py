@@ -11,7 +11,7 @@ import pytest
 from google.protobuf.message import Message
 from google.protobuf.message_factory import GetMessageClass
 
-from nri_policy.delivery import executor
+from nri_policy.delivery import survey
 from nri_policy.delivery.executor import Executor
 from nri_policy.delivery.host_cgroups import HostCgroups
 from nri_policy.delivery.record import Phase
@@ -261,7 +261,7 @@ async def test_a_container_in_no_book_that_starts_shows_a_process_where_its_pod_
     method: str, seen: tuple[list[str], int, bool], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     living, pid, booked = seen
-    monkeypatch.setattr(executor, "MAX_SURVEY", 20.0)
+    monkeypatch.setattr(survey, "MAX_SURVEY", 20.0)
     runtime = EmbeddedRuntime(tmp_path / "nri.sock", online_cpus=EMPTY, memory_nodes=EMPTY)
     cgroups = SimulatedCgroups(runtime)
     monkeypatch.setattr(cgroups, "processes", lambda path: [1] if path in living else [])
