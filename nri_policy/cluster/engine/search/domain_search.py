@@ -160,13 +160,15 @@ class DomainSearch:
     def _tries(self, left: _Left) -> Iterator[tuple[int, PlacementPlan]]:
         """Yield domains to try, each with the plans to pack by.
 
-        A leaf has one plan. Others have a second: the largest domains first, not the smallest.
+        A leaf has one plan. Others have a second one that fills the domains below in the opposite
+        order of size, those below the slice level, too.
         """
         wanted, domains = left.rooms[0].wanted, left.rooms[0].tree.shape.domains
+        other = replace(wanted, ascending=not wanted.ascending, compact=not wanted.compact)
         for domain in self._domains(left):
             yield domain, wanted
             if domain < 0 or domains.children(domain):
-                yield domain, replace(wanted, ascending=not wanted.ascending)
+                yield domain, other
 
     def _domains(self, left: _Left) -> Iterator[int]:
         """Yield domains to try, -1 for any; domains with equal counts for every unit count once."""

@@ -90,6 +90,23 @@ def test_a_search_tries_other_orders_of_few_sets() -> None:
     assert placed(status)["first"] == {"b1": 1, "b2": 1, "b3": 1}
 
 
+def test_a_search_spreads_a_slice_over_more_hosts_than_it_needs() -> None:
+    """Compact would put both pods of the slice on the host that one of the others needs."""
+    nodes = [
+        node("a1", RACK="a", cpu=6, gpu=6),
+        node("b1", RACK="b", cpu=8, gpu=8),
+        node("b2", RACK="b", cpu=3, gpu=6),
+    ]
+    sliced = {"slices": [{"level": "example.com/rack", "size": 2}], **RACK}
+    sets = (
+        pod_set(2, {"unconstrained": True}, name="single", cpu=4, gpu=1),
+        pod_set(2, sliced, name="sliced", cpu=3, gpu=4),
+    )
+    status = place(*sets, nodes=nodes)
+    assert placed(status) == {"single": {"a1": 1, "b1": 1}, "sliced": {"b1": 1, "b2": 1}}
+    assert status["message"].startswith("placed by a search")
+
+
 def test_a_search_does_not_try_twice_what_leaves_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
     """Six hosts for seven sets that need one each: each selection of hosts is tried once."""
     taken = []
