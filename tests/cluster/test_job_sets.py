@@ -21,6 +21,7 @@ import yaml
 from tests.cluster.control_plane import ADMIN, ControlPlane
 from tests.cluster.living import Cluster, living
 from tests.cluster.shop import ANNOTATIONS, GROUPS, HOSTNAME, RACK, RACKS, SHOP
+from tests.support.exchanges import MERGE
 from tests.support.ports import free_port
 from tools.job_sets import JOBSET, LWS, Controller
 
@@ -273,4 +274,102 @@ def test_workers_that_wait_for_a_ready_leader_have_their_places_from_the_first(
         ]
         assert len(racks_of(workers)) == 1
         assert cluster.places("lws-late-0") == 4
+    assert cluster.said_no_error()
+
+
+def fail(cluster: Cluster, pod: str) -> None:
+    status = {"status": {"phase": "Failed"}}
+    cluster.api.asked("PATCH", f"{SHOP}/pods/{pod}/status", status, content=MERGE)
+
+
+def uids(pods: list[Object]) -> set[str]:
+    return {each["metadata"]["uid"] for each in pods}
+
+
+@pytest.mark.parametrize("in_order", [False, True])
+def test_a_jobset_that_restarts_is_placed_again(cluster: Cluster, in_order: bool) -> None:
+    jobs = (replicated("driver", 1, ANNOTATIONS), replicated("worker", 3, ANNOTATIONS))
+    more: Object = {"startupPolicy": {"startupPolicyOrder": "InOrder"}} if in_order else {}
+    more["failurePolicy"] = {"maxRestarts": 3}
+    for each in jobs:
+        each["template"]["spec"]["backoffLimit"] = 0
+    with cluster.shop.service():
+        cluster.api.asked("POST", JOBSETS, jobset_of("again", *jobs, **more))
+        cluster.until_running("again-worker-0", 3)
+        old = uids(cluster.pods("job-name", "again-worker-0"))
+        fail(cluster, cluster.pods("job-name", "again-worker-0")[0]["metadata"]["name"])
+        cluster.api.until(
+            lambda: (
+                len(found := bound(cluster, "job-name", "again-worker-0")) == 3
+                and not uids(found) & old
+            ),
+            "the workers run again",
+        )
+        cluster.until_running("again-driver-0", 1)
+        assert len(racks_of(cluster.pods("job-name", "again-worker-0"))) == 1
+    assert cluster.said_no_error()
+
+
+def test_a_group_of_a_leaderworkerset_that_is_made_anew_is_placed_again(cluster: Cluster) -> None:
+    pods = template(1, ANNOTATIONS)
+    with cluster.shop.service():
+        cluster.api.asked("POST", LWSES, lws("anew", 1, pods, pods, 3))
+        cluster.api.until(lambda: len(bound(cluster, GROUP_INDEX, "0")) == 3, "all run")
+        old = uids(bound(cluster, GROUP_INDEX, "0"))
+        cluster.delete(f"{SHOP}/pods/anew-0-1")
+        cluster.api.until(
+            lambda: len(found := bound(cluster, GROUP_INDEX, "0")) == 3 and not uids(found) & old,
+            "all run again",
+        )
+        assert len(racks_of(bound(cluster, GROUP_INDEX, "0"))) == 1
+        assert cluster.places("lws-anew-0") == 3
+    assert cluster.said_no_error()
+
+
+@pytest.mark.parametrize("policy", ["LeaderCreated", "LeaderReady"])
+def test_a_leaderworkerset_whose_pods_get_larger_is_placed_anew(
+    cluster: Cluster, policy: str
+) -> None:
+    pods = template(1, ANNOTATIONS)
+    with cluster.shop.service():
+        made = lws("grow", 2, pods, pods, 3)
+        made["spec"]["startupPolicy"] = policy
+        cluster.api.asked("POST", LWSES, made)
+        for index in ("0", "1"):
+            cluster.api.until(
+                lambda index=index: len(bound(cluster, GROUP_INDEX, index)) == 3,
+                "all run",
+            )
+        larger = template(2, ANNOTATIONS)
+        change = {"leaderWorkerTemplate": {"leaderTemplate": larger, "workerTemplate": larger}}
+        cluster.api.asked("PATCH", f"{LWSES}/grow", {"spec": change}, content=MERGE)
+        for index in ("0", "1"):
+            cluster.api.until(
+                lambda index=index: (
+                    [
+                        each["spec"]["containers"][0]["resources"]["requests"]["cpu"]
+                        for each in bound(cluster, GROUP_INDEX, index)
+                    ]
+                    == ["2", "2", "2"]
+                ),
+                f"all of {index} run with two CPUs",
+            )
+            assert len(racks_of(bound(cluster, GROUP_INDEX, index))) == 1
+            assert not cluster.reasons(f"lws-grow-{index}")["Replaced"], "all were bound"
+    assert cluster.said_no_error()
+
+
+def test_a_jobset_of_the_same_name_comes_at_once_with_another_size(cluster: Cluster) -> None:
+    with cluster.shop.service():
+        for pods in (3, 2, 4):
+            made = jobset_of("same", replicated("w", pods, ANNOTATIONS))
+            cluster.api.until(
+                lambda made=made: cluster.api.ask("POST", JOBSETS, made).status == 201,
+                "the name is free",
+            )
+            cluster.api.until(
+                lambda pods=pods: len(bound(cluster, "job-name", "same-w-0")) == pods,
+                f"{pods} run",
+            )
+            cluster.delete(f"{JOBSETS}/same")
     assert cluster.said_no_error()

@@ -122,6 +122,28 @@ def check_members(
         raise DocumentError("", f"it has no pod set {quoted(min(there))}")
 
 
+def find_unlike(
+    group: PlacementGroup, members: Sequence[Member], levels: Collection[str]
+) -> list[Member]:
+    """Return the *members* that are not like the templates of their pod sets of *group*.
+
+    Their owner has another template by now. If the group has a leader, only that is compared:
+    its workers may have got their places by their template. Nor is the request, which a user may
+    have changed in the group.
+    """
+    compared = [each for each in members if each.membership.leads] or members
+    like = {each.name: _encode(each.template.spec, None, levels) for each in group.pod_sets}
+    found: dict[tuple[str, bytes], list[Member]] = {}
+    for name, each in zip(pod_set_names(compared, levels, group.pod_sets), compared, strict=True):
+        found.setdefault((name, _likeness(each, levels)), []).append(each)
+    return [
+        each
+        for (name, _), alike in found.items()
+        if _encode(alike[0].pod.written, None, levels) != like.get(name)
+        for each in alike
+    ]
+
+
 def check_gated(members: Sequence[Member], gate: str) -> None:
     """Raise DocumentError for a pod without the scheduling gate."""
     for each in members:

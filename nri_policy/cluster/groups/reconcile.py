@@ -25,6 +25,7 @@ from nri_policy.cluster.groups.assembly import (
     check_complete,
     check_gated,
     check_members,
+    find_unlike,
     owner_names,
     pod_set_names,
 )
@@ -233,19 +234,26 @@ class _Reconciliation:
     def _fit_to_pods(self) -> PlacementGroup:
         """Return a complete group with the pod sets that its pods request.
 
-        If new pods use the name of a finished group again, their requests replace the old ones.
-        Raises Incomplete and DocumentError.
+        If new pods use the name of a finished group again, or their owner has another template,
+        their requests replace the old ones. Raises Incomplete and DocumentError.
         """
         group, members, levels = self._group, self._members, self._view.state.levels
         spared = self._view.members.count_spared(self._key)
+        lacks = None
         try:
             check_members(group, members, levels, spared)
-        except (Incomplete, DocumentError):
-            if self._seen.owners or not (members and group.made):
+            if not self._find_unlike(members):
+                return group
+        except (Incomplete, DocumentError) as problem:
+            if not (members and group.made):
                 raise
-            found = assemble_group(self._key, members, levels, spared)
-            return replace(group, pod_sets=found.pod_sets, together=found.together)
-        return group
+            lacks = problem
+        try:
+            led = self._view.members.led(self._key)
+            found = assemble_group(self._key, members, levels, spared, led)
+        except (Incomplete, DocumentError) as problem:
+            raise (self._seen.owners and lacks) or problem from None
+        return replace(group, pod_sets=found.pod_sets, together=found.together)
 
     def _finish(self) -> None:
         """Mark a group without an owner as finished, which Kubernetes does not delete.
@@ -281,9 +289,8 @@ class _Reconciliation:
         if not places_by_pod_set(group).total():
             self._empty()
             return
-        if self._is_crowded_out():
+        if message := self._lost_places():
             self._write_status(GroupStatus())
-            message = "other pods were bound to its hosts before its own"
             self._writes.append(Notice(self._key, "Waiting", message))
             return
         unhealthy = self._unhealthy()
@@ -314,13 +321,23 @@ class _Reconciliation:
         elif self._is_any_gated() or not self._view.members.of(self._key):
             self._write_status(GroupStatus())
 
-    def _is_crowded_out(self) -> bool:
-        """Whether other pods fill a host of the group before any gate was opened."""
+    def _lost_places(self) -> str:
+        """Return why a group has to be placed anew before any gate is opened; empty if not."""
         if not self._members or not all(map(self._is_gated, self._members)):
-            return False
+            return ""
         if self._view.pod_writes.under_way(self._key) or self._view.is_contested(self._key):
-            return False
-        return is_overbooked(self._view.state, self._group)
+            return ""
+        if is_overbooked(self._view.state, self._group):
+            return "other pods were bound to its hosts before its own"
+        if self._find_unlike(self._members):
+            return "its new pods are not like those that its places are for"
+        return ""
+
+    def _find_unlike(self, members: list[Member]) -> list[Member]:
+        """Return which of *members* the group has no pod set for, if the service made it."""
+        if not self._group.made:
+            return []
+        return find_unlike(self._group, members, self._view.state.levels)
 
     def _grow(self, lacking: dict[str, int]) -> bool:
         """Queue the group for more places, after its `spec` has the new number of pods.
@@ -423,6 +440,13 @@ class _Reconciliation:
     def _members_to_serve(self) -> list[Member]:
         """Return the pods that may get places: where they are too many, not those of new owners."""
         members = self._view.members.of(self._key)
+        # LWS replaces all pods of a group: new ones of another template wait for the old to go
+        unlike = {
+            each.pod.name
+            for each in self._find_unlike(self._members)
+            if each.membership.lws and self._is_gated(each)
+        }
+        members = [each for each in members if each.pod.name not in unlike]
         if not self._seen.owners or not self._too_many():
             return members
         return [

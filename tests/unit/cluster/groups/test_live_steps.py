@@ -118,6 +118,11 @@ def of_lws(play: Play, index: int) -> str:
     labels = {"name": "m", "group-index": "0", "worker-index": str(index), "size": "3"}
     owner = "StatefulSet/m" if index == 0 else "StatefulSet/m-0"
     pod(play, name, owner, {f"{LWS}{key}": value for key, value in labels.items()})
+    item = play.world.objects["pods"][name]  # the API server adds what no template has
+    item["spec"]["tolerations"] = [
+        {"key": "not-ready", "operator": "Exists", "effect": "NoExecute"}
+    ]
+    play.world.put("pods", item)
     return name
 
 
