@@ -26,7 +26,7 @@ from nri_policy.report import ContainerReport, Containers
 
 _KEYS: dict[str, Callable[[tuple[str, ContainerReport]], Any]] = {
     "name": lambda named: named[0],
-    "class": lambda named: (named[1].qos or "", named[0]),
+    "qos": lambda named: (named[1].qos or "", named[0]),
     "cpu": lambda named: (-_milli(named[1]), named[0]),
     "pool": lambda named: (natural(named[1].pool or ""), named[0]),
 }

@@ -42,5 +42,5 @@ def cells(name: str, container: ContainerReport) -> tuple[BreakableText | Text, 
     )
 
 
-HEADINGS = ("container", "class", "amount", "exclusive", "cpuset", "mems", "pool")
-DISPENSABLE = ("class", "mems", "pool", "amount")  # the least important first
+HEADINGS = ("container", "QoS", "amount", "exclusive", "cpuset", "mems", "pool")
+DISPENSABLE = ("QoS", "mems", "pool", "amount")  # the least important first

@@ -26,7 +26,8 @@ from nri_policy.picture.scene import Scene
 from nri_policy.picture.terminal import Drawing
 from nri_policy.report import HugePagesReport, OccupiedPoolReport
 
-_HEADS = ("pool", "CPUs", "exclusive", "shared", "left", "mems", "containers")
+_HEADS = ("pool", "CPUs", "exclusive", "shared", "available", "mems", "containers")
+_HUGE_PAGES = "huge pages available"
 
 
 @click.command
@@ -34,7 +35,7 @@ _HEADS = ("pool", "CPUs", "exclusive", "shared", "left", "mems", "containers")
 @socket_option
 @picture_form_option
 def command(watch: bool, control_socket: Path, form: str) -> None:
-    """Show the node's pools: what runs there, and what is left."""
+    """Show the node's pools: what runs there, and what is available."""
     repeat(lambda: _show(control_socket, form), watch=watch)
 
 
@@ -66,20 +67,20 @@ def _picture(scene: Scene, pools: Sequence[OccupiedPoolReport], form: str) -> No
 def _table(pools: Sequence[OccupiedPoolReport]) -> Columns:
     table = Columns(
         *_heads(pools),
-        right=("shared", "left", "containers"),
-        whole=("pool",),  # its lines would break
+        right=("shared", "available", "containers"),
+        whole=("pool", _HUGE_PAGES),  # their lines would break
         dispensable=("mems", "containers", "exclusive", "CPUs"),
     )
-    for name, cpus, exclusive, granted, left, mems, count, *pages in _rows(pools):
+    for name, cpus, exclusive, granted, available, mems, count, *pages in _rows(pools):
         lists = (cpu_list(CPUSet.parse(cpus)), cpu_list(CPUSet.parse(exclusive)))
         nodes = cpu_list(CPUSet.parse(mems))
-        table.add_row(Text(name), *lists, granted, left, nodes, count, *pages)
+        table.add_row(Text(name), *lists, granted, available, nodes, count, *pages)
     return table
 
 
 def _heads(pools: Sequence[OccupiedPoolReport]) -> tuple[str, ...]:
     """Return the headings; huge pages are shown where the node has any."""
-    return (*_HEADS, "huge pages left") if pools[0].hugepages else _HEADS
+    return (*_HEADS, _HUGE_PAGES) if pools[0].hugepages else _HEADS
 
 
 def _rows(pools: Sequence[OccupiedPoolReport]) -> Iterator[tuple[str, ...]]:
@@ -93,11 +94,11 @@ def _rows(pools: Sequence[OccupiedPoolReport]) -> Iterator[tuple[str, ...]]:
             format_cpu(pool.shared_milli_allocatable),
             str(CPUSet.union(pool.memory.values())),
             str(len(pool.containers)),
-            *([", ".join(map(_left, pool.hugepages))] if pool.hugepages else ()),
+            *([", ".join(map(_available, pool.hugepages))] if pool.hugepages else ()),
         )
 
 
-def _left(pages: HugePagesReport) -> str:
+def _available(pages: HugePagesReport) -> str:
     return f"{pages.free} of {pages.count} × {pages.size}"
 
 

@@ -52,7 +52,7 @@ _WHOLE = 1000  # milli-CPU: requests from here on can get exclusive CPUs
 
 _MAX = 0
 _ORIGINAL = "the original"
-_HEADINGS = tuple(heading for heading in HEADINGS if heading != "class")
+_HEADINGS = tuple(heading for heading in HEADINGS if heading != "QoS")
 
 
 class _Replicas(click.ParamType[int]):

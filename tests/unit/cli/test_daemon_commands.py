@@ -453,11 +453,13 @@ def test_status_pools_and_containers(tmp_path: Path) -> None:
     )
 
 
-def test_pools_show_how_many_huge_pages_are_left_where_the_node_has_any(tmp_path: Path) -> None:
+def test_pools_show_how_many_huge_pages_are_available_where_the_node_has_any(
+    tmp_path: Path,
+) -> None:
     def check(control: Path) -> None:
         drawn = lines(run(control, "pools"))
         head = next(at for at, line in enumerate(drawn) if line.startswith("pool "))
-        assert drawn[head].endswith("huge pages left")
+        assert drawn[head].endswith("huge pages available")
         assert [line.rpartition("  ")[2].strip() for line in drawn[head + 1 : head + 4]] == [
             "64 of 64 × 2Mi, 12 of 16 × 1Gi",
             "64 of 64 × 2Mi, 0 of 0 × 1Gi",
@@ -867,7 +869,7 @@ def test_containers_can_be_sorted_and_limited_to_a_namespace(tmp_path: Path) -> 
         assert names() == placed
         assert names("--sort", "name") == sorted(placed)
         assert names("--sort", "cpu") == ["default/a/main", "default/b/main", "prod/c/main"]
-        assert names("--sort", "class") == ["prod/c/main", "default/a/main", "default/b/main"]
+        assert names("--sort", "qos") == ["prod/c/main", "default/a/main", "default/b/main"]
         assert names("-n", "prod") == ["prod/c/main"]
         assert "prod/c/main: placed" in run(control, "explain", "c", "-n", "prod").stdout
 

@@ -35,7 +35,7 @@ root: 0-23,26-30 · mem 0-3 · shared 0.8 of 19
 A… exclusive   s shared, in use   · shared, idle                            r reserved   i isolated
 x offline      - not available    one column per core, one row per thread
 
-   container             class       amount         exclusive  cpuset  mems  pool            changed
+   container             QoS         amount         exclusive  cpuset  mems  pool            changed
 A  db/main               Guaranteed  2              8-9        8-9     1     NUMA node #1/
                                                                              L3 cache #0
 B  cache/main            Guaranteed  1 + 500m       12         12-15   1     NUMA node #1/
