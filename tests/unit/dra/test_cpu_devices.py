@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+from msgspec.structs import replace
+
 from nri_policy.dra.cpu_devices import published
+from nri_policy.dra.resource_slice import attributes_of
 from nri_policy.engine.event import Resized, ResizeEnded
 from nri_policy.node import view_of
+from nri_policy.workload.claim import DRIVER
 from tests.support import nodes
 from tests.support.engine_driver import EngineDriver
 
@@ -37,3 +41,19 @@ def test_with_full_cores_only_whole_cores_are_published() -> None:
     driver = EngineDriver()
     driver.create(nodes.container(500))
     assert any(each.cpus % 2 for each in published(view_of(driver.engine), {}))
+
+
+def test_the_attribute_pool_has_at_most_64_bytes_and_no_half_of_a_letter() -> None:
+    """The API server refuses a slice with a longer one; spec dra.md §2.1."""
+    driver = EngineDriver()
+    layout, (first, *_) = driver.engine.layout, published(view_of(driver.engine), {})
+    for name, expected in (
+        ("n" * 64, "n" * 64),
+        ("n" * 65, "n" * 64),
+        ("n" + 40 * "ö", "n" + 31 * "ö"),
+    ):
+        pools = list(layout.tree.pools)
+        pools[first.device.pool] = replace(pools[first.device.pool], name=name)
+        renamed = replace(layout, tree=replace(layout.tree, pools=tuple(pools)))
+        attributes = attributes_of(renamed, first)
+        assert attributes[f"{DRIVER}/pool"] == expected

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import random
 from contextlib import suppress
 from typing import Any
@@ -17,6 +18,7 @@ from nri_policy.hardware.machine import Distances, Machine, MemoryKind
 from nri_policy.node import view_of
 from nri_policy.node.alignment import is_split
 from nri_policy.nrt.zones import Devices, measure, zones
+from nri_policy.pools.supply import Supply
 from nri_policy.report import plain
 from tests.support import memory_maps, nodes
 from tests.support.engine_driver import EngineDriver
@@ -279,6 +281,17 @@ def test_the_roomiest_zone_says_exactly_what_the_next_container_can_have(
             moved = {each for each, pool in pools.items() if pools_of(trial)[each] != pool}
             assert moved, "there was more left than was said"
     assert left < 8000
+
+
+def test_no_amount_is_negative_where_containers_have_more_than_there_is(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """The API server accepts negative amounts, and schedulers would add them up; spec nrt.md §0."""
+    monkeypatch.setattr(Supply, "allocatable_shared", lambda *_: -500)
+    engine = Engine(nodes.machine(nodes.SMALL), nodes.settings())
+    amounts = measure(view_of(engine))
+    assert {*amounts.pool_milli, *amounts.numa_milli} == {0}
+    assert not [each for each in published(engine) if '"-' in json.dumps(each)]
 
 
 def pools_of(engine: Engine) -> dict[str, int]:

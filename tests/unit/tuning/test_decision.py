@@ -7,8 +7,6 @@ from itertools import product
 import pytest
 
 from nri_policy.tuning.decision import (
-    HOUR,
-    REPAIRS,
     Attempts,
     Entry,
     ItemAction,
@@ -126,13 +124,14 @@ def test_an_interrupt_that_cannot_be_moved_is_in_order_where_it_is_due() -> None
 
 def test_a_contested_item_is_repaired_three_times_an_hour() -> None:
     attempts = Attempts(confirmed=True)
-    for now in range(REPAIRS):
+    for now in (0, 1, 2):
         got = decide(OURS, FOREIGN, entry(), attempts, float(now), repair=True)
         assert (got.action, got.state) == (ItemAction.WRITE, ItemState.CONTESTED)
         attempts = record_success(record_repair(attempts, float(now)))
-    got = decide(OURS, FOREIGN, entry(), attempts, 10.0, repair=True)
-    assert (got.action, got.state) == (ItemAction.NOTHING, ItemState.CONTESTED)
-    got = decide(OURS, FOREIGN, entry(), attempts, HOUR + 0.5, repair=True)
+    for later in (10.0, 3599.5):
+        got = decide(OURS, FOREIGN, entry(), attempts, later, repair=True)
+        assert (got.action, got.state) == (ItemAction.NOTHING, ItemState.CONTESTED)
+    got = decide(OURS, FOREIGN, entry(), attempts, 3600.5, repair=True)
     assert got.action is ItemAction.WRITE
 
 
