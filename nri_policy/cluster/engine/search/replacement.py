@@ -139,15 +139,19 @@ def find_kept_leaf(tree: Tree, levels: Sequence[str], values: Sequence[str]) -> 
     """Return the leaf of a domain that pods stay in; raises Unplaceable if it is gone."""
     leaf = tree.shape.find(levels, values)
     if leaf is None or not tree.rows.nodes_at(leaf):
-        raise stale_domain(values[0])
+        raise stale_domain(values[0], tree.left_out.get(values[0], ""))
     return leaf
 
 
-def stale_domain(value: str) -> Unplaceable:
-    """Return Kueue's refusal of a group that has a place in a domain that is gone."""
+def stale_domain(value: str, why: str = "") -> Unplaceable:
+    """Return Kueue's refusal of a group with a place in a domain that is gone, or left out: *why*.
+
+    Its pods there run on, but the others cannot be placed beside them.
+    """
+    reason = f" ({why})" if why else ""
     return Unplaceable(
         "Cannot replace the node, because the existing topologyAssignment is invalid, as it"
-        f" contains the stale domain {value}"
+        f" contains the stale domain {value}{reason}"
     )
 
 

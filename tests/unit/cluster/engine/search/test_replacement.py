@@ -436,3 +436,14 @@ def test_kept_pods_count_in_the_zones_of_their_hosts(listed: bool) -> None:
     assert placed(offline.place(cluster, given, USING)) == {"main": {"b": 2, "c": 2}}
     zones[1] = zone_report("c", 4, 2, memory="8Gi")
     assert offline.place(cluster, given, USING)["state"] == "Unplaceable"
+
+
+def test_a_host_that_is_cordoned_beside_a_failed_one_is_said_to_be_that() -> None:
+    """Its label is there, so users would look for it in vain among nodes that are gone."""
+    given = assigned("xa1", REQUIRED, {"xa1": 2, "xa2": 2})
+    hosts = nodes("xa1")
+    for each in hosts:
+        if each["metadata"]["name"] == "xa2":
+            each["spec"] = {**each.get("spec", {}), "unschedulable": True}
+    status = offline.place({"nodes": hosts}, given, USING)
+    assert status["message"].endswith("it contains the stale domain xa2 (unschedulable)")
