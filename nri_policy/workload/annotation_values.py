@@ -176,6 +176,9 @@ def read_rdt_class(found: FoundAnnotation) -> Asked:
     """Read the name of an RDT class; whether it exists is not known here."""
     if found.value in ("", ROOT_GROUP):
         return Asked(found.key, ROOT_GROUP)
+    if found.value in (".", ".."):  # folders that no group can be; else a class of the runtime's
+        allowed = "the name of a class, which is a folder in resctrl"
+        raise AnnotationError(found.key, found.value, allowed)
     return read_class(found)
 
 

@@ -315,6 +315,12 @@ def rdt_of(
 STRICT = Equipment(rdt_groups=(), no_scheduler="")
 
 
+@pytest.mark.parametrize("name", [".", ".."])
+def test_a_folder_that_no_group_can_be_is_no_rdt_class(name: str) -> None:
+    asked = nodes.container(500, annotations={f"{RDT_KEY}/pod": name})
+    assert "the name of a class, which is a folder in resctrl" in refusal(asked, nodes.settings())
+
+
 def test_an_rdt_class_is_annotated_or_that_of_the_qos() -> None:
     gold = nodes.container(500, annotations={f"{RDT_KEY}/pod": "gold"})
     plain = nodes.container(500)
