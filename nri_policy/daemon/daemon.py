@@ -402,6 +402,7 @@ class Daemon:
         if self._rivals:
             yield from self._rivals.problems()
         yield from self._overlaps.problems()
+        yield from self.components.cpuset_requests.problems()
         if self._program.replaced:
             yield f"the daemon cannot import more: {REPLACED}"
 

@@ -15,6 +15,7 @@ from nri_policy.node import Node
 from nri_policy.nri.versions import Events, Runtime
 from nri_policy.plugin.answers import Answers
 from nri_policy.plugin.claims import Claims
+from nri_policy.plugin.cpuset_requests import CpusetRequests
 from nri_policy.plugin.creations import Creations
 from nri_policy.plugin.decisions import Decisions
 from nri_policy.plugin.exposed_resources import ExposedResources
@@ -63,6 +64,7 @@ class PluginComponents:
         # containers that ended before their start event
         self.ended_early: set[str] = set()
         self.creations = Creations(executor.clock)
+        self.cpuset_requests = CpusetRequests(executor.clock)
         self.pids: dict[str, int] = {}  # of the containers' first processes, as the runtime says
 
     def subscribe(self, runtime: Runtime) -> Events:

@@ -16,6 +16,7 @@ from nri_policy.delivery.inputs import Gone, PhaseChanged, Registered, StartAnsw
 from nri_policy.delivery.record import Phase
 from nri_policy.engine.event import Created, PodStopped, Resized, Started, Stopped, Synchronized
 from nri_policy.engine.state.quota import with_limit
+from nri_policy.foundation.cpuset import CPUSet
 from nri_policy.nri.errors import CallRefused
 from nri_policy.nri.plugin import Call
 from nri_policy.nri.versions import Events, Runtime
@@ -213,6 +214,7 @@ class PolicyPlugin:
             own = self._executor.state.unless_leaving(container.id, decision.placement)
             fill_adjustment(response.adjust.linux, own, decision.classes)
             self._answers.note(container.id, own, creating=True)
+            self._note_cpuset(pod, container, container.linux.resources, own.cpus)
             self._components.creations.answered(pod, container.id)
             if mount := self._resources.add(container.id):
                 response.adjust.mounts.append(mount)
@@ -288,10 +290,22 @@ class PolicyPlugin:
         if decision.placement is None:
             return nri_pb2.UpdateContainerResponse(update=others)
         placement = self._executor.state.unless_leaving(container.id, decision.placement)
+        self._note_cpuset(pod, container, resources, placement.cpus)
         own = update_of(container.id, placement, ignore_failure=False)
         response = nri_pb2.UpdateContainerResponse(update=[own, *others])
         self._resizes.note_answer(container.id)
         return response
+
+    def _note_cpuset(
+        self,
+        pod: nri_pb2.PodSandbox,
+        container: nri_pb2.Container,
+        asked: nri_pb2.LinuxResources,
+        decided: CPUSet,
+    ) -> None:
+        if asked.cpu.cpus:
+            name = f"{pod.namespace}/{pod.name}/{container.name}"
+            self._components.cpuset_requests.note(name, asked.cpu.cpus, decided)
 
     async def post_update_container(
         self, pod: nri_pb2.PodSandbox, container: nri_pb2.Container

@@ -90,3 +90,18 @@ def test_who_may_run_anywhere_once_the_daemon_has_left_stays_so_when_it_is_resiz
     own.update(guaranteed(500))
     assert own.cpus() == anywhere
     daemon.start()
+
+
+def test_the_cpus_that_another_agent_asks_for_are_replaced_and_status_says_so(
+    daemon: Daemon, kubelet: Kubelet
+) -> None:
+    own, guest = kubelet.run("own", guaranteed(1000)), kubelet.run("guest", BEST_EFFORT)
+    before = [own.cpus(), guest.cpus()]
+    assert before[0].isdisjoint(before[1])
+    own.update(guaranteed(1000, 48 << 20))
+    assert "another agent" not in daemon.ask("status").stdout
+    for each in (own, guest):  # as the kubelet's static CPU manager does
+        wide = {"cpuset_cpus": str(AVAILABLE)}
+        kubelet.call("UpdateContainerResources", container_id=each.id, linux=wide)
+    assert [own.cpus(), guest.cpus()] == before
+    assert "another agent asked for CPUs" in " ".join(daemon.ask("status").stdout.split())

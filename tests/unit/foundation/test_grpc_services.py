@@ -64,7 +64,7 @@ def test_threads_that_cannot_be_started_are_an_os_error_and_none_stays(
     before = threading.active_count()
     require_threads()
     assert threading.active_count() == before
-    started = []
+    started: list[threading.Thread] = []
     start = threading.Thread.start
 
     def refuse(thread: threading.Thread) -> None:

@@ -18,7 +18,7 @@ from nri_policy.delivery.record import Phase
 from nri_policy.engine.engine import Engine
 from nri_policy.engine.event import kind
 from nri_policy.foundation.clock import Clock
-from nri_policy.foundation.cpuset import EMPTY
+from nri_policy.foundation.cpuset import EMPTY, CPUSet
 from nri_policy.node import Node
 from nri_policy.nri.errors import CallRefused
 from nri_policy.nri.plugin import PluginIdentity
@@ -26,6 +26,7 @@ from nri_policy.nri.service import LATE, PluginService
 from nri_policy.nri.session import Session
 from nri_policy.nri.versions import Events
 from nri_policy.plugin.components import PluginComponents
+from nri_policy.plugin.cpuset_requests import SHOWN, CpusetRequests
 from nri_policy.plugin.creations import PATIENCE, Creations
 from nri_policy.plugin.decisions import log_decision
 from nri_policy.plugin.exposure import Exposure
@@ -382,6 +383,49 @@ async def test_nothing_is_pinned_that_settings_leave_alone(tmp_path: Path) -> No
             "CreateContainer", pb.CreateContainerRequest(pod=pod, container=container)
         )
     assert not answer.adjust.linux.resources.cpu.cpus
+
+
+async def test_another_agent_that_asks_for_cpus_is_named_and_the_decision_counts(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    stage = Stage(tmp_path)
+    problems = stage.plugin._components.cpuset_requests.problems
+    pod, container = made("p", 1000)
+    await stage.create((pod, container))
+    decided = stage.engine.state.placed["p"].grant.own
+    same = amounts(1000)
+    same.cpu.cpus = str(decided)
+    request = pb.UpdateContainerRequest(pod=pod, container=container)
+    for asked in (amounts(1000), same):
+        request.linux_resources.CopyFrom(asked)
+        await stage.answer("UpdateContainer", request)
+    assert [*problems()] == []
+    request.linux_resources.cpu.cpus = "0-3"
+    answered = await stage.answer("UpdateContainer", request)
+    assert answered.update[0].linux.resources.cpu.cpus == str(decided)
+    said = f"another agent asked for CPUs 0-3 for default/p/main, which has {decided} instead"
+    (problem,) = problems()
+    assert problem.startswith(said)
+    pod, container = made("q", 1000)
+    container.linux.resources.cpu.cpus = "0-1"
+    await stage.create((pod, container))
+    (problem,) = problems()
+    assert problem.startswith("another agent asked for CPUs 0-1 for default/q/main")
+    assert caplog.text.count("cpuset-replaced") == 1, "once an hour"
+
+
+def test_a_request_for_other_cpus_is_shown_for_an_hour_and_odd_texts_are_not() -> None:
+    at = 0.0
+    requests = CpusetRequests(Clock(now=lambda: at))
+    for odd in ("", "x", "1-0"):
+        requests.note("default/p/c", odd, CPUSet([1]))
+    requests.note("default/p/c", "0-1", EMPTY)  # the decision leaves it alone
+    assert [*requests.problems()] == []
+    requests.note("default/p/c", "0-1", CPUSet([1]))
+    at = SHOWN - 1
+    assert len([*requests.problems()]) == 1
+    at = SHOWN
+    assert [*requests.problems()] == []
 
 
 async def test_a_late_resize_leaves_the_cpuset_and_is_made_up_for(tmp_path: Path) -> None:
