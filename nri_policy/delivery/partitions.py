@@ -46,7 +46,8 @@ class Partitions:
         Before the answer to the runtime's list, by which others may get CPUs; `MAX_BATCH` at most.
         """
         self._above = None
-        await self._settle_until(self._executor.clock.now() + MAX_BATCH)
+        if self._usable_files() is not None:
+            await self._settle_until(self._executor.clock.now() + MAX_BATCH)
         self._executor.apply(CpusetsTouched(partitions=True))
 
     async def start(self, container_id: str, own: CPUSet, *, until: float) -> bool:
@@ -113,8 +114,8 @@ class Partitions:
     async def _settle(self, container_ids: Iterable[str]) -> None:
         """Bring the partitions of these up to date; of all, after a restart."""
         async with self._lock:
-            view, state = self._node.view, self._executor.state
-            if self._files is None or view.equipment.no_partition:
+            view, state, files = self._node.view, self._executor.state, self._usable_files()
+            if files is None:
                 return
             if self._above is None:
                 container_ids = view.placed
@@ -131,7 +132,7 @@ class Partitions:
                 if each not in wanted and each in view.placed
                 if (held := state.kernel_partitions.state(each).held) is not None
             }
-            done = await asyncio.to_thread(self._files.partition, by_name, self._above, kept)
+            done = await asyncio.to_thread(files.partition, by_name, self._above, kept)
             self._note_above(done.above)
             self._executor.apply(
                 PartitionsSettled(
@@ -143,6 +144,10 @@ class Partitions:
                     },
                 )
             )
+
+    def _usable_files(self) -> HostCgroups | None:
+        """Return the files, if the kernel can make partitions."""
+        return None if self._node.view.equipment.no_partition else self._files
 
     def _note_above(self, above: Mapping[str, str]) -> None:
         """Store which cgroups keep CPUs for others; log once why one keeps wrong CPUs."""

@@ -341,10 +341,12 @@ class PolicyPlugin:
         """Release a container whose stop was missed."""
         del pod
         self._note_state(container)
-        await self._components.partitions.end(container.id)
+        placed = container.id in self._node.view.placed
+        if placed:
+            await self._components.partitions.end(container.id)
         self._components.forget(container.id)
         self._components.ended_early.discard(container.id)
-        if container.id in self._node.view.placed:
+        if placed:
             self._decisions.decide(Stopped(container_id=container.id))
         self._resources.remove(container.id)
 
