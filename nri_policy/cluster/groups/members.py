@@ -379,7 +379,8 @@ class Members:
                 return None
         jobset = (pod.namespace, pod.labels.get(JOBSET, ""))
         job_set = self._job_sets.join(jobset, key) if jobset[1] else None
-        led = (pod.namespace, pod.labels.get(LWS, "")) in self._led
+        workers = self._led.get((pod.namespace, pod.labels.get(LWS, "")))
+        led = "" if workers is None else workers.name
         exclusive_jobs = len(self._exclusive_jobs.get(jobset, ()))
         return Made(job, pod_group, owner, job_set, exclusive_jobs, led=led)
 

@@ -241,7 +241,9 @@ def read_led_workers(value: object, path: str) -> tuple[Key, PodSet | None]:
     if not (level or late) or size < 2:
         return key, None
     place = join(path, "spec.leaderWorkerTemplate.workerTemplate")
-    (workers,) = _exclusive([make_pod_set(WORKERS, size - 1, of.worker_template, place)], level)
+    like_leader = not level and of.leader_template in (None, of.worker_template)
+    name = MAIN if like_leader else WORKERS  # MAIN: in one pod set with the leader
+    (workers,) = _exclusive([make_pod_set(name, size - 1, of.worker_template, place)], level)
     return key, workers
 
 

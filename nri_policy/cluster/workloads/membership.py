@@ -229,7 +229,7 @@ class Made(Struct, frozen=True):
     owner: ReplicaOwner | None = None
     job_set: JobSet | None = None  # None: not known, its Jobs start together
     exclusive_jobs: int = 0  # separate groups: so many Jobs of its JobSet
-    led: bool = False  # its LeaderWorkerSet makes workers once their leader is there
+    led: str = ""  # pod set of the workers that its LeaderWorkerSet makes after their leader
 
 
 def read_membership(pod: Pod, made: Made) -> Membership:
@@ -305,13 +305,13 @@ def find_sub_group(number: int, size: int, pods: int, *, leader: bool = True) ->
     return range(first, min((number + 1) * size + over, pods))
 
 
-def _of_lws(pod: Pod, given: _Given, name: str, *, led: bool) -> Membership:
+def _of_lws(pod: Pod, given: _Given, name: str, *, led: str) -> Membership:
     """Return what a pod says of its group of a LeaderWorkerSet, or of its sub-group."""
     group = f"lws-{name}-{given.count(LWS_GROUP, LWS, least=0)}"
     pods, number = given.count(LWS_SIZE, LWS), given.index(LWS_SUBGROUP)
     every, pod_set, rank = range(pods), given.get(POD_SET), given.index(LWS_WORKER)
     exclusive = given.get(LWS_EXCLUSIVE) is not None
-    if exclusive or led:
+    if exclusive or led == WORKERS:
         pod_set = pod_set or (WORKERS if rank else LEADER)
     if given.get(LWS_SUBGROUP_EXCLUSIVE) is not None:
         if exclusive:
@@ -327,7 +327,7 @@ def _of_lws(pod: Pod, given: _Given, name: str, *, led: bool) -> Membership:
         size=len(every),
         pod_set=pod_set,
         rank=every.index(rank) if rank is not None and rank in every else None,
-        leads=(exclusive or (led and len(every) > 1)) and rank == 0,
+        leads=(exclusive or (led != "" and len(every) > 1)) and rank == 0,
         lws=name,
     )
 

@@ -147,6 +147,10 @@ def test_a_leader_that_has_to_be_ready_first_gets_its_place_with_its_workers(
     followers = [of_lws(play, index) for index in (1, 2)]
     play.rest()
     assert all(is_let_go(play, name) for name in (leader, *followers))
+    assert [(each.name, each.count) for each in play.world.group("lws-m-0").pod_sets] == [
+        ("main", 3)
+    ]
+    assert len({*racks_of(play, "m-0")}) == 1
     status = play.world.group("lws-m-0").status
     hosts = [(one.values[-2:], one.count) for each in status.assignments for one in each.domains]
     assert sum(count for _, count in hosts) == 3
