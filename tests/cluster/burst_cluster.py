@@ -25,6 +25,7 @@ from tests.cluster.control_plane import ADMIN, ControlPlane, require
 from tests.cluster.installation import CONFIGS, register
 from tests.cluster.schedulers import configuration, configuration_of_extender, extending
 from tests.support.burst import ALLOCATABLE, BurstNode, BurstPod, daemons
+from tests.support.patience import HANGS
 
 ARRIVES, PULLS, REPORTS = 0.1, 0.5, 0.25  # seconds: until a sandbox, for an image, until a report
 QUIET = 4.0  # seconds without a change after which those that wait are without a node
@@ -207,7 +208,7 @@ async def burst_cluster(folder: Path, mode: Mode, count: int) -> AsyncIterator[B
         await asyncio.to_thread(_prepare, plane, names)
         connect = access(plane.kubeconfig(ADMIN))
         assert connect is not None
-        client = Client(connect)
+        client = Client(connect, patience=HANGS)
         stack.push_async_callback(client.close)
         cluster = BurstCluster(client, names)
         await stack.enter_async_context(cluster.following())
