@@ -83,6 +83,8 @@ def _draw(found: MovePlan, most: int) -> Iterator[Table | Text]:
         yield table
     elif found.status.state == "Placed":
         yield Text(f"{group} fits without any move")
+    elif found.malformed:
+        yield Text(f"{group}: {found.status.message}")
     else:
         yield Text(f"{group}: no plan with at most {counted(most, 'move')} would let it start")
         yield Text(found.status.message)

@@ -65,6 +65,14 @@ def test_it_says_when_there_is_none(tmp_path: Path) -> None:
     )
 
 
+def test_a_request_that_no_move_can_help_is_refused_without_a_word_on_moves(tmp_path: Path) -> None:
+    asked = write(tmp_path / "job.yaml", job("train", 1, required="rack"))
+    code, text = run("plan", "-f", asked, "--cluster", str(CROWDED))
+    assert code == 2
+    assert text.startswith("default/train: no requested topology level: rack; did you mean")
+    assert "move" not in text
+
+
 def test_one_group_is_to_be_named(tmp_path: Path) -> None:
     code, text = run("plan", "--cluster", str(CROWDED))
     assert (code, "name one group" in text) == (2, True)
