@@ -32,7 +32,7 @@ class SimulatedCgroups:
         self._cpusets: CpusetTree | None = None  # from the first use of a file on
         self._online = CPUSet()  # what they know of the machine
         self._pod_paths: set[str] = set()
-        self._known: dict[str, tuple[str, str]] = {}  # path and CPUs by the ids of containers
+        self._known: dict[str, tuple[str, str]] = {}  # path and text of CPUs by ids of containers
 
     # ---- files of cgroup v2, by paths below the mount point
 
@@ -78,21 +78,18 @@ class SimulatedCgroups:
         if self._online != machine.online_cpus:
             cpusets.set_online(machine.online_cpus)
             self._online = machine.online_cpus
-        for each in there.values():
-            self._copy(each, cpusets)
+        for container_id, each in there.items():
+            text = each.effective.cpu.cpus
+            path, before = self._known.get(container_id, ("", ""))
+            if not path:
+                path = folder_of(each.message.linux.cgroups_path) or container_id
+                _make(cpusets, path)
+                cpusets.enter(path, each.message.pid)
+            elif text == before:
+                continue
+            cpusets.write(path, CPUS, str(each.cpus))
+            self._known[container_id] = path, text
         return cpusets
-
-    def _copy(self, container: SimulatedContainer, cpusets: CpusetTree) -> None:
-        """Write the runtime's record of a container to its cgroup."""
-        now = str(container.cpus)
-        path, before = self._known.get(container.id, ("", ""))
-        if not path:
-            path = folder_of(container.message.linux.cgroups_path) or container.id
-            _make(cpusets, path)
-            cpusets.enter(path, container.message.pid)
-        if now != before:
-            cpusets.write(path, CPUS, now)
-        self._known[container.id] = path, now
 
     def observe(
         self,

@@ -241,18 +241,22 @@ class Checks:
         self, view: NodeView, owners: Iterable[SimulatedContainer]
     ) -> Iterator[tuple[SimulatedContainer, SimulatedContainer, CPUSet]]:
         """Yield an owner, a running container that has CPUs of the owner's own, and these CPUs."""
+        owned = [
+            (each, placed.grant.own)
+            for each in owners
+            if (placed := view.placed.get(each.id)) is not None and placed.grant.own
+        ]
+        if not owned:
+            return
         others = [
             (each, self._world.effective(each) - own)
             for each in self._running()
             if (own := self._may_have(each, view)) is not None
         ]
-        for owner in owners:
-            placed = view.placed.get(owner.id)
-            if placed is None or not placed.grant.own:
-                continue
+        for owner, own in owned:
             for other, cpus in others:
-                if other is not owner and cpus & placed.grant.own:
-                    yield owner, other, cpus & placed.grant.own
+                if other is not owner and cpus & own:
+                    yield owner, other, cpus & own
 
     def _may_have(self, container: SimulatedContainer, view: NodeView) -> CPUSet | None:
         """Return the own CPUs that a running container may have; None: it may have any.
