@@ -53,3 +53,10 @@ MUTANTS: dict[str, Callable[[], AbstractContextManager[Any]]] = {
         Container, "identity", property(lambda self: ("", self.full_name))
     ),
 }
+# A seed whose history finds it, of those that no early history finds.
+FOUND_BY = {
+    "a start does not wait for those that leave its CPUs": 4,
+    "what was sent is not looked at": 17,
+    "partitions are not looked at again": 5,
+    "overlaps are not watched": 26,
+}
