@@ -37,6 +37,8 @@ LONGEST = (
     *("tests/property/test_updates.py", "tests/loop/test_plays.py"),
 )
 
+SINGLE = ("tests/property/", "tests/loop/")  # each test computes for long
+
 LIMIT = 2 * HANGS  # seconds for a test with its fixtures: one that takes longer hangs
 SLOW = ("tests/cluster/", "tests/guest/", "tests/e2e/debian/")  # their fixtures build and boot
 SLOW_LIMIT = 7200.0
@@ -96,12 +98,12 @@ class Scheduling(LoadScopeScheduling):  # type: ignore[misc]  # xdist has no typ
     """Gives a module's tests to one process, which sets up for them once.
 
     Of a module that runs against real runtimes or nodes, those of each one, which the first
-    parameter names; of property tests, which take long, each by itself.
+    parameter names; of the SINGLE ones each test by itself.
     """
 
     def _split_scope(self, nodeid: str) -> str:
         module, _, test = nodeid.partition("::")
-        if module.startswith("tests/property/"):
+        if module.startswith(SINGLE):
             return nodeid
         if module.startswith((END_TO_END, "tests/cluster/")):
             return f"{module} {test.partition('[')[2].rstrip(']').partition('-')[0]}"

@@ -123,7 +123,8 @@ def test_the_tests_of_a_module_and_a_runtime_stay_together() -> None:
     assert scope("tests/cluster/test_node.py::test_ends[1.34.4]") == node
     assert scope("tests/cluster/test_node.py::test_ends[1.36.3]") != node
     assert len({scope(f"tests/unit/test_docs.py::test_{name}") for name in "ab"}) == 1
-    assert len({scope(f"tests/property/test_engine.py::test_{name}") for name in "ab"}) == 2
+    for module in ("tests/property/test_engine.py", "tests/loop/test_plays.py"):
+        assert len({scope(f"{module}::test_{name}") for name in "ab"}) == 2
 
 
 def scheduled(tests: list[str]) -> list[set[str]]:
