@@ -60,6 +60,8 @@ def daemon(
     daemon.close()
 
 
+# the package is ours; what each runtime lists to a new daemon, test_restarts looks at
+@pytest.mark.parametrize("runtime", ["forky"], indirect=True)
 def test_an_upgrade_keeps_the_state_and_moves_no_container(
     wheels: Sequence[Path], venv: Path, daemon: Daemon, stage: Kubelet, runtime: Runtime
 ) -> None:
