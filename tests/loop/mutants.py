@@ -59,4 +59,5 @@ FOUND_BY = {
     "what was sent is not looked at": 17,
     "partitions are not looked at again": 5,
     "overlaps are not watched": 26,
+    "containers that have ended unheard are kept": 20,
 }
