@@ -206,7 +206,9 @@ class Conversation:
     async def _events(self) -> None:
         await self._note("event of a pod", "POST", _events_in("shop"), event("web.1", "shop"))
         await self._note("event: again", "POST", _events_in("shop"), event("web.1", "shop"))
-        await self._note("event of a node", "POST", _events_in("default"), event("node-a.1"))
+        own = event("node-a.1")
+        own["involvedObject"]["name"] = "node-a"  # of no other node it may
+        await self._note("event of a node", "POST", _events_in("default"), own)
         elsewhere = event("web.2", "shop")
         elsewhere["metadata"]["namespace"] = "default"
         path = _events_in("default")
