@@ -140,7 +140,7 @@ class History:
         for each in checks:
             cpus = self.random.choice((each.placement.cpus, *SETS))
             each.see(self.random.choice((None, Resources(cpus=str(cpus), mems="0"))))
-        for one in (*leaving(checks, SETS[0]), *gaining(checks)):
+        for one in (*leaving(checks, SETS[0]), *gaining(checks, self.state.kept)):
             one.cpus, one.written = one.placement.cpus, True
             one.error = self.random.choice(("", "", "busy"))
         self.apply(inputs.Checked(checks=checks))
