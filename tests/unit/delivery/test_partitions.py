@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import errno
+import logging
 import threading
 from collections.abc import Mapping
 from pathlib import Path
@@ -297,7 +298,8 @@ async def test_a_start_waits_for_files_for_one_second_in_all(
             await it.daemon.components.partitions.start(own.id, own.cpus, until=until)
             await delivery.wait_until_clear(own.cpus, until=until)
         assert waits == [executor.MAX_START, 0.0, 0.0]
-        assert [each.msg for each in caplog.records] == ["cgroups-slow"] * len(waits)
+        warned = [each.msg for each in caplog.records if each.levelno >= logging.WARNING]
+        assert warned == ["cgroups-slow"] * len(waits)
 
 
 async def test_a_start_asks_for_occupants_in_its_pod_alone(
