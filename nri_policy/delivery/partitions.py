@@ -132,8 +132,11 @@ class Partitions:
                 if each not in wanted and each in view.placed
                 if (held := state.kernel_partitions.state(each).held) is not None
             }
+            is_empty = not view.placed
             done = await asyncio.to_thread(files.partition, by_name, self._above, kept)
             self._note_above(done.above)
+            if is_empty and not self._above:
+                self._above = None  # the first container shows where else to search
             self._executor.apply(
                 PartitionsSettled(
                     wanted={each: wanted[each] for each in names},

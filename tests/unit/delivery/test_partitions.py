@@ -19,6 +19,7 @@ from nri_policy.delivery import (
     executor,
     next_actions,
     observations,
+    partition_files,
     partition_records,
     partitions,
 )
@@ -712,6 +713,31 @@ async def test_a_daemon_takes_out_what_is_left_where_no_container_is(
 
     async with served(tmp_path, cgroups=host, before=[pod("own", "2")], meanwhile=end):
         await until(lambda: host.cgroups.read("kubepods.slice", EXCLUSIVE) == "")
+
+
+async def test_the_first_container_shows_where_else_an_earlier_daemon_has_left_something(
+    tmp_path: Path, host: Host, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The kubelet keeps its pods below another cgroup, and has not removed that of a dead one."""
+    monkeypatch.setattr(partition_files, "_TOPS", ("elsewhere",))
+    left = "kubepods.slice/kubepods-podold.slice"
+
+    async def end(runtime: EmbeddedRuntime) -> None:
+        (own,) = runtime.containers
+        wanted = Partition(kind=ExclusivePartitions.ROOT, cpus=CPUSet([1, 2]))
+        host(runtime).partition({own.message.linux.cgroups_path: wanted}, (), {})
+        await runtime.delete_pod(own.pod)
+        host.cgroups._follow().make(left)
+        host.cgroups.write(left, EXCLUSIVE, "1-2")
+
+    before = [pod("own", "2")]
+    async with served(
+        tmp_path, ONE_POOL, cgroups=host, before=before, meanwhile=end, exclusivePartitions="root"
+    ) as it:
+        assert host.cgroups.read(left, EXCLUSIVE) == "1-2"
+        await it.start(pod("next", "2"))
+        await until(lambda: host.is_root(it, "next/main"))
+        assert host.cgroups.read(left, EXCLUSIVE) == ""
 
 
 async def test_a_sharer_of_the_same_pod_leaves_first(tmp_path: Path, host: Host) -> None:
