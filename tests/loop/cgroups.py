@@ -7,7 +7,8 @@
 | CRI-O, cgroupfs | by runc, soon after the container was removed |
 
 While files cannot be written, or are slow, it is removed at once: the daemon cannot end a partition
-then, and nothing rules out that the kernel loses its CPUs.
+then, and nothing rules out that the kernel loses its CPUs. While no daemon runs, the partition ends
+with its container: an owner that ends while a sibling overlaps its CPUs would lose them.
 """
 
 from __future__ import annotations
@@ -22,6 +23,7 @@ from nri_policy.delivery.cpuset_files import Change, Confined
 from nri_policy.foundation.cpuset import CPUSet
 from nri_policy.simulation.cgroups import SimulatedCgroups
 from nri_policy.simulation.containers import SimulatedContainer
+from nri_policy.simulation.cpusets import PARTITION
 from nri_policy.simulation.embedded import EmbeddedRuntime
 from nri_policy.systemd.scopes import scope_of
 from tests.loop.deterministic import LONGEST_THREAD, DeterministicLoop
@@ -50,6 +52,7 @@ class LoopCgroups(SimulatedCgroups):
     """Cgroups of containers that can be read, and written unless they are `read_only`."""
 
     read_only = False
+    has_daemon: Callable[[], bool]  # whether one runs that knows the containers
 
     def __init__(self, runtime: LoopRuntime, loop: DeterministicLoop, random: Random) -> None:
         """*random* chooses how long cgroups stay."""
@@ -60,6 +63,7 @@ class LoopCgroups(SimulatedCgroups):
         runtime.ended, runtime.removed = self._ended, self._removed
 
     def _ended(self, container: SimulatedContainer) -> None:
+        self._end_alone(container.id)
         if self.read_only or self._loop.longest_thread > LONGEST_THREAD:
             return
         self._left_behind.add(container.id)
@@ -75,9 +79,15 @@ class LoopCgroups(SimulatedCgroups):
         if self._cpusets is not None:
             self._follow()  # its processes have ended
         await asyncio.sleep(stays)
+        self._end_alone(container_id)
         self._left_behind.discard(container_id)
         if self._cpusets is not None:
             self._follow()
+
+    def _end_alone(self, container_id: str) -> None:
+        path, _ = self._known.get(container_id, ("", ""))
+        if path and self._cpusets is not None and not self.has_daemon():
+            self._cpusets.write(path, PARTITION, "member")
 
     def is_removed(self, container_id: str) -> bool:
         """Return whether the cgroup of a container that has ended is removed."""

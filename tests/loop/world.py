@@ -150,6 +150,9 @@ class World:
             )
         self.cgroups = LoopCgroups(self.runtime, loop, Random(f"cgroups {chances.seed}"))
         self.cgroups.read_only = self.cgroups_are == "read-only"
+        self.cgroups.has_daemon = lambda: (
+            self.daemon is not None and self.daemon.synchronized.is_set()
+        )
         # called when the answer to a container's start was given, or that to its resize
         self.answered: Callable[[str, SimulatedContainer], None] = lambda _where, _container: None
 
