@@ -97,10 +97,18 @@ def guaranteed(cpu: str) -> dict[str, Any]:
 
 
 def await_synchronized(node: Node) -> None:
-    """Wait until the DaemonSet has rolled out, and nri-plugins takes part."""
+    """Wait until the DaemonSet has rolled out, and nri-plugins takes part.
+
+    It may lose the connection while it synchronizes, and end: then it is not up any more.
+    """
     await_rollout(node)
+    of = f"daemonset/{NAME}"
+    up = ("exec", of, "--", "/bin/busybox", "echo", "up")
     node.cluster.until(
-        lambda: "<= Synchronize" in kubectl(node, "logs", f"daemonset/{NAME}", check=False),
+        lambda: (
+            "<= Synchronize" in kubectl(node, "logs", of, check=False)
+            and "up" in kubectl(node, *up, check=False).split()
+        ),
         "nri-plugins takes part",
     )
 
