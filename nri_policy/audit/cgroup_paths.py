@@ -14,7 +14,7 @@ from nri_policy.foundation.cpuset import CPUSet
 from nri_policy.systemd.scopes import scope_of
 
 
-@lru_cache(1024)  # each look asks for those of all containers
+@lru_cache(1024)  # a look at all cpusets asks for the path of each container
 def folder_of(cgroup: str) -> str | None:
     """Return the path of the runtime's *cgroup* below a mount point; None if it is malformed.
 

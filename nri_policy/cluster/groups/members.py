@@ -221,7 +221,7 @@ class Members:
     def set_led(self, leader_workers: Key, workers: PodSet | None) -> list[Pod]:
         """Store the workers that a LeaderWorkerSet creates after their leader, if any.
 
-        Return the pods of its groups, which may be complete by that, for another `set_pod`.
+        The workers may complete its groups: return the pods of these, for another `set_pod`.
         """
         if self._led.get(leader_workers) == workers:
             return []

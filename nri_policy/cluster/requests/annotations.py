@@ -194,8 +194,8 @@ def check_owner(
     """Refuse annotations of an owner of pods that would be ignored in silence.
 
     These are requests, which count in pod templates alone, those of other projects on an object of
-    another *kind* than theirs, and misspelt names of these. *of_pods* are the annotations that its
-    pods have, and *path* is that of its own. Raises DocumentError.
+    another *kind* than theirs, and misspelt names of these. *of_pods* are the annotations of its
+    pod template; *path* leads to *annotations*. Raises DocumentError.
     """
     for key in annotations:
         if key.startswith((KUEUE, OURS)):

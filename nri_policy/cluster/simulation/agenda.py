@@ -25,7 +25,7 @@ class Agenda:
         heapq.heappush(self._events, (at, self._number, ending))
 
     def cancel_end(self, key: Key) -> None:
-        """Have a group not end; it may have no end."""
+        """Remove the end of a group, if one is scheduled."""
         self._ends.pop(key, None)
 
     def next(self) -> float:

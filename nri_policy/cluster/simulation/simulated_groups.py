@@ -138,7 +138,7 @@ class SimulatedGroups:
         self.agenda.schedule(self.agenda.now + _FIXED)
 
     def recover(self, name: str) -> None:
-        """Have a node be ready again; raises DocumentError for one that is not there."""
+        """Make a node ready again; raises DocumentError for an unknown node."""
         self._set_ready(name, ready=True)
         self._failed.pop(name, None)
 

@@ -25,8 +25,8 @@ def quota_of(
     """Return the quota to send to the runtime, None if none is needed.
 
     The kubelet's quota is sent only to replace another quota sent before (*told*). An
-    unpinned container keeps its quota, because its cpuset is no limit. A container with
-    `NO_QUOTA` as its amount came without the kubelet's quota, as if it had been told so.
+    unpinned container keeps its quota, because its cpuset is no limit. If the
+    amount of a container is `NO_QUOTA`, the runtime has that already.
     """
     limit = container.resources.cpu_quota
     if limit <= 0:

@@ -3,7 +3,7 @@
 A unit is packed into one domain of its level after the other, best fit first, and the units after
 it into what that leaves (spec cluster.md §5). The search is deterministic and has a fixed length.
 
-It undoes its latest choice as soon as a unit that is still to be packed has no room by itself.
+It undoes its latest choice as soon as the counts show no room for one of the remaining units.
 Where all units are on one tree, it also remembers what was left at the leaves that it had taken
 when it found nothing: other ways to leave the same are not tried.
 """
@@ -87,7 +87,7 @@ class DomainSearch:
         self._take = take
         self._steps = 0
         self._rooms: dict[tuple[str, ...], UnitCounts] = {}
-        self._on_one_tree: list[_Left] = []  # by number of units packed; empty if they are not
+        self._on_one_tree: list[_Left] = []  # by the number of packed units; else empty
         self._refused = set[object]()  # what was left where nothing was found
 
     def find(self, units: Sequence[Unit]) -> dict[str, Assignment] | None:
