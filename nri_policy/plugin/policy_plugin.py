@@ -206,7 +206,10 @@ class PolicyPlugin:
             # some runtimes send no event for a failed creation
             self._executor.apply(Gone(container.id))
             raise
+        until = self._executor.start_deadline()
         await self._executor.make_room(container.id, moved=bool(decision.changes))
+        if decision.placement is not None:
+            await self._components.partitions.make_room(decision.placement.cpus, until=until)
         response = nri_pb2.CreateContainerResponse(
             update=self._answers.take(container.id, informing=WITH_CREATION, creating=True)
         )

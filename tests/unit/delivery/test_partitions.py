@@ -438,6 +438,25 @@ async def test_nothing_widens_a_sidecar_onto_cpus_that_its_sibling_still_keeps(
         assert host.is_root(it, "own/main")
 
 
+async def test_a_container_is_created_on_no_cpus_that_its_sibling_still_keeps(
+    tmp_path: Path, host: Host, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The kernel would call the sibling's partition invalid before the new one starts."""
+    monkeypatch.setattr(executor, "MAX_START", 20.0)
+    async with served(tmp_path, ONE_POOL.replace("core:8", "core:4"), cgroups=host) as it:
+        manifest = with_sidecar("own")
+        manifest["metadata"]["annotations"] = {KEY: "root"}
+        made = await it.runtime.run_pod(manifest)
+        await it.runtime.start_container(await it.runtime.create_container(made, "main"))
+        await until(lambda: is_at_rest(it))
+        monkeypatch.setattr(partition_records, "SETTLE", 1e9)  # nothing is looked at by itself
+        before = it.runtime.container("own/main").cpus
+        await it.runtime.resize(made, "main", to(1))
+        side = await it.runtime.create_container(made, "side")
+        assert before & side.cpus, "it has what its sibling has given up"
+        assert host.is_root(it, "own/main")
+
+
 @pytest.mark.parametrize("by_call", [False, True])
 async def test_no_message_moves_a_container_onto_cpus_that_a_partition_still_keeps(
     tmp_path: Path, host: Host, monkeypatch: pytest.MonkeyPatch, by_call: bool
