@@ -27,6 +27,7 @@ from nri_policy.dra.slices import Slices
 from nri_policy.foundation.clock import SYSTEM_CLOCK, Clock
 from nri_policy.foundation.mounts import is_shared, mount_point
 from nri_policy.foundation.singleton import succeed
+from nri_policy.foundation.threads import started_pool
 from nri_policy.hardware.discovery import discover
 from nri_policy.hardware.hotplug import Hotplug
 from nri_policy.hardware.locality import Locator
@@ -57,6 +58,7 @@ from nri_policy.tuning.protocol import ask
 log = logging.getLogger(__name__)
 
 LOCK = ".lock"  # no container's id
+THREADS = 8  # that read and write files
 AGAIN = 5.0  # seconds until what failed beside the daemon is started again
 
 
@@ -87,9 +89,11 @@ async def run(file: SettingsFile, options: Options) -> None:
 
     Raises SettingsError, TopologyError or CapacityError if the settings or the machine allow no
     start, AlreadyRunningError if another daemon holds one of the folders, KubeconfigError if a
-    named one is unusable, OSError for folders, files and sockets. A reload that fails changes
-    nothing, and is logged.
+    named one is unusable, OSError for folders, files, sockets and threads. A reload that fails
+    changes nothing, and is logged.
     """
+    # with threads of its own that start on demand, work would fail where none can be started
+    asyncio.get_running_loop().set_default_executor(started_pool(THREADS))
     gc.freeze()  # modules live as long as the daemon, so collections can skip them
     manager = ServiceManager()
     ended, reload = asyncio.Event(), asyncio.Event()

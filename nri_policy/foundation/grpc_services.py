@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import errno
 import os
 import threading
 from collections.abc import Callable, Mapping
@@ -12,6 +11,8 @@ from typing import Any
 import grpc
 from google.protobuf.descriptor import ServiceDescriptor
 from google.protobuf.message_factory import GetMessageClass
+
+from nri_policy.foundation.threads import start
 
 # gRPC starts about so many for its first server or channel: some, and a pool by the number of CPUs
 THREADS = 6 + min(max(4, os.cpu_count() or 1), 16)
@@ -36,10 +37,8 @@ def require_threads() -> None:
     try:
         for _ in range(THREADS):
             thread = threading.Thread(target=tried.wait, name="trial", daemon=True)
-            thread.start()
+            start(thread)
             started.append(thread)
-    except RuntimeError as error:
-        raise OSError(errno.EAGAIN, "no more threads can be started") from error
     finally:
         tried.set()
         for thread in started:

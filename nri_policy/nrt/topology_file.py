@@ -10,11 +10,11 @@ import asyncio
 import json
 import os
 from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from pathlib import Path
 from typing import TypeVar
 
+from nri_policy.foundation.threads import started_pool
 from nri_policy.nrt.publisher import PublishError, Trouble, WriteResult
 from nri_policy.nrt.reading import Object
 
@@ -25,9 +25,10 @@ class TopologyFile:
     """A sink for publishers."""
 
     def __init__(self, path: Path) -> None:
+        """Raise OSError if no thread can be started."""
         self.name = str(path)
         self._path = path
-        self._thread = ThreadPoolExecutor(1)
+        self._thread = started_pool(1)
 
     async def put(self, new: Object, *, fresh: bool) -> WriteResult:
         """Replace the file; raise PublishError if that fails."""

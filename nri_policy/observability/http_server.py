@@ -23,6 +23,7 @@ from http import HTTPStatus
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
 
+from nri_policy.foundation.threads import start
 from nri_policy.foundation.wording import problem_of
 from nri_policy.settings import Address
 
@@ -77,6 +78,7 @@ class HTTPServer(ThreadingHTTPServer):
         listener: socket.socket,
         answer: Callable[[str, str], tuple[HTTPStatus, bytes, str]],
     ) -> None:
+        """Serve at *listener*; if no thread can be started, close it and raise OSError."""
         super().__init__(listener.getsockname(), _Handler, bind_and_activate=False)
         self.socket.close()  # the superclass has made one, and accepts none
         self.socket = listener
@@ -91,7 +93,11 @@ class HTTPServer(ThreadingHTTPServer):
         self._thread = threading.Thread(
             target=self.serve_forever, args=(_POLL,), name="http", daemon=True
         )
-        self._thread.start()
+        try:
+            start(self._thread)
+        except OSError:
+            self.server_close()
+            raise
 
     def stop(self) -> None:
         """Stop listening, and close all connections."""
@@ -124,8 +130,11 @@ class HTTPServer(ThreadingHTTPServer):
             _hang_up(oldest)
         if many:  # connections end more slowly than new ones arrive
             self.shutdown_request(request)
-        else:
+            return
+        try:
             super().process_request(request, client_address)
+        except RuntimeError:  # no more threads can be started: the others wait for this one
+            self.process_request_thread(request, client_address)
 
     def close_request(self, request: Any) -> None:
         """Forget a connection."""

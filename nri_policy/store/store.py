@@ -21,6 +21,7 @@ from contextlib import closing, suppress
 from pathlib import Path
 
 from nri_policy.engine.event import Event, Synchronized
+from nri_policy.foundation.threads import start
 from nri_policy.hardware.machine import Machine
 from nri_policy.node import NodeView, Outcome
 from nri_policy.store.compaction import compact
@@ -193,8 +194,8 @@ class Store:
             self._log_bytes = 0
             thread = threading.Thread(target=self._compact_now, name="store", daemon=True)
             try:
-                thread.start()
-            except RuntimeError as error:
+                start(thread)
+            except OSError as error:
                 log.warning("store-not-compacted", extra={"error": str(error)})
                 return
             self._compacting = thread

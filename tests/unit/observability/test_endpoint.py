@@ -432,6 +432,26 @@ async def test_an_endpoint_that_made_way_for_nothing_is_back(tmp_path: Path) -> 
         await endpoint.close()
 
 
+async def test_without_a_thread_an_endpoint_moves_nowhere_and_answers_as_before(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(_thread: threading.Thread) -> None:
+        raise RuntimeError("can't start new thread")
+
+    async with served(tmp_path, listening=False) as node:
+        endpoint, port, other = node.daemon.endpoint(), free_port(), free_port()
+        await listening(endpoint, at(port))
+        await ask(port, "/livez")  # with a thread of the test's
+        with monkeypatch.context() as patch:
+            patch.setattr(threading.Thread, "start", refuse)
+            with pytest.raises(OSError, match="no more threads can be started"):
+                await listening(endpoint, at(other))
+            assert (await ask(port, "/livez"))[0] == 200
+        await listening(endpoint, at(other))  # its port is free
+        assert (await ask(other, "/livez"))[0] == 200
+        await endpoint.close()
+
+
 @pytest.mark.parametrize("host", ["", ADDRESS])
 async def test_settings_refused_for_another_reason_leave_the_endpoint_where_it_was(
     tmp_path: Path, host: str

@@ -13,8 +13,10 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 
+import psutil
 import pytest
 
+from nri_policy.daemon.process import THREADS
 from nri_policy.foundation.cpuset import CPUSet
 from nri_policy.hardware import synthetic
 from nri_policy.simulation.embedded import EmbeddedRuntime
@@ -133,6 +135,13 @@ async def test_the_service_manager_hears_of_a_whole_life(tmp_path: Path) -> None
             ended = asyncio.create_task(run.end())
             await run.hear("STOPPING=1")
             assert await ended == 0
+
+
+async def test_its_threads_for_files_run_from_the_start(tmp_path: Path) -> None:
+    async with running(tmp_path) as run:
+        await run.hear("WATCHDOG=1")
+        assert psutil.Process(run.process.pid).num_threads() == 1 + THREADS
+        assert await run.end() == 0
 
 
 async def test_a_reload_opens_moves_and_closes_the_endpoint_of_the_daemon(tmp_path: Path) -> None:
