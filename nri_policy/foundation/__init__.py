@@ -21,6 +21,7 @@ Others import from these modules:
 | `refusal` | the base class of the engine's refusals |
 | `shipped` | files that come with the program: the examples in configs/ and the pages in docs/ |
 | `singleton` | one instance of the plugin per node: two would fail every creation of a container |
+| `threads` | threads that are started early, and the error where there can be no more |
 | `tls` | TLS that accepts the certificates that kubectl accepts |
 | `units` | amounts as Kubernetes writes them: CPU and memory quantities, durations, times |
 | `wording` | quotes outside text in messages: short, on one line, near misses named |
