@@ -32,7 +32,7 @@ __all__ = ["ready_commands"]  # a fixture
 
 HERE = Path(__file__).parent
 NEWEST, CRIO = "newest", "cri-o"
-BUILT = {NEWEST: f"containerd {runtimes.CONTAINERD}", CRIO: f"CRI-O {runtimes.CRIO}"}
+BUILT = {NEWEST: f"containerd {runtimes.NEWEST_CONTAINERD}", CRIO: f"CRI-O {runtimes.CRIO}"}
 RUNTIMES = (*packages.SUITES, *BUILT)
 
 MakeRuntime = Callable[..., Runtime]  # of a name and a patience
@@ -83,7 +83,8 @@ def make_runtime(programs: Mapping[str, packages.Programs]) -> MakeRuntime:
             return Containerd(programs[name], patience=patience)
         if os.environ.get("NRI_POLICY_EVERY_RUNTIME") != "1":
             pytest.skip(f"{BUILT[name]}: `make test-all` and `.ci/run` try it")
-        folder = runtimes.containerd() if name == NEWEST else runtimes.crio()
+        newest = runtimes.NEWEST_CONTAINERD
+        folder = runtimes.containerd(newest) if name == NEWEST else runtimes.crio()
         if folder is None:
             pytest.skip(f"{BUILT[name]} is not built; `{runtimes.COMMAND}` builds it")
         if name == NEWEST:

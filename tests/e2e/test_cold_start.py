@@ -40,7 +40,7 @@ def test_dram_is_added_when_the_cold_start_is_over(
     cold = stage.run("cold", guaranteed(1000), annotations=COLD)
     created = next(call for call in runtime.recorded() if call.container == cold.id)
     assert (created.command, created.cpus, created.mems) == ("create", "4", "3")
-    daemon.await_synchronized()
+    daemon.await_line("event=sending")  # by a call, or by registering again
     warm = cpuset("4", "1,3")
     assert eventually(lambda: runtime.played(cold.id), lambda now: now == warm) == warm
     # the runtime goes on to answer, and both sockets have three CPUs: id
