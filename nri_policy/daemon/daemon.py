@@ -79,6 +79,7 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 IDENTITY = PluginIdentity(name="nri-policy", index="90")
+STORE_AGAIN = 60.0  # seconds between the tries to store what could not be stored
 LEAVING = 10.0  # seconds, at most, for the last updates to the runtime
 
 
@@ -388,6 +389,13 @@ class Daemon:
                 continue
             await self._clock.sleep(1.0)
             await self.events.elapse()
+
+    async def keep_stored(self) -> None:
+        """Once a minute store what could not be stored: the next decision may be hours away."""
+        while True:
+            await self._clock.tick(STORE_AGAIN)
+            if self._store.trouble:
+                await self.events.elapse(anyway=True)
 
     def _problems(self) -> Iterator[str]:
         """Yield the problems of other parts than the plugin's."""

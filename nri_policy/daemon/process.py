@@ -137,6 +137,7 @@ async def run(file: SettingsFile, options: Options) -> None:
             "reload": partial(_reload_at, reload, daemon, manager),
             "settings": partial(watch, file, reload.set, SYSTEM_CLOCK),
             "deadlines": daemon.meet_deadlines,
+            "store": daemon.keep_stored,
             "audit": daemon.auditor.run,
             "first looks": daemon.auditor.watch_starts,
             "CPU use": daemon.cpu_use.run,

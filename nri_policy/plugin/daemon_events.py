@@ -82,11 +82,11 @@ class DaemonEvents:
                     self._quotas.forget(each)
                     self._decisions.decide(PodStopped(pod_id=each))
 
-    async def elapse(self) -> None:
-        """Do what is due by now."""
+    async def elapse(self, *, anyway: bool = False) -> None:
+        """Do what is due by now; have that stored *anyway*, also if it is nothing."""
         async with self._node.turn:
             now, deadline = self._components.executor.clock.date(), self._node.view.next_deadline
-            if deadline is not None and deadline <= now:
+            if anyway or (deadline is not None and deadline <= now):
                 self._decisions.decide(Elapsed(now=now))
 
     async def reconfigure(

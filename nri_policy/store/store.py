@@ -48,8 +48,8 @@ ROW_OVERHEAD = 3 << 12  # bytes that a row takes in the log besides its own: who
 PATIENCE = 0.5  # seconds that a commit waits when the log is at its limit
 RETRY_AFTER = 5.0  # seconds before a store that failed is opened again
 _REMOVED = (
-    "its files were removed or replaced while the daemon ran; the next decision, or a reload, makes"
-    " new ones with everything"
+    "its files were removed or replaced while the daemon ran; within a minute it makes new ones"
+    " with everything"
 )
 _CONSEQUENCE = "a restart may place containers again"
 

@@ -20,7 +20,7 @@ _REMEDIES = {
     NOT_PINNED: "see the check cluster; without settings in the cluster, --config-namespace=",
     NOT_STORED: (
         "free space on the disk of the state folder, make it writable, or stop what removes its"
-        " files; then systemctl reload nri-policy, or the next decision, stores everything"
+        " files; everything is stored within a minute of that"
     ),
 }
 
