@@ -14,6 +14,7 @@ Others import from these modules:
 | `cpu_use` | what each container used, and how long it waited for a CPU, in the last minute |
 | `first_process` | a first process's scheduling attributes and I/O priority, from the kernel |
 | `node_source` | the node as the auditor sees it, and the repairs |
+| `parents` | cgroups above pods that lack CPUs which the daemon gives to containers |
 | `result` | the result of an audit, and the document that shows it |
 | `targets` | the targets of an audit: what was decided for each container |
 """

@@ -45,7 +45,7 @@ from nri_policy.audit.first_process import FirstProcess, has_same_pids, io_prior
 from nri_policy.delivery.cgroup_tree import FolderTree
 from nri_policy.delivery.cpuset_files import Change, Confined, CpusetFiles
 from nri_policy.delivery.host_cgroups import HostCgroups, Limited
-from nri_policy.delivery.partition_files import PARTITION, Settled
+from nri_policy.delivery.partition_files import PARTITION, TOPS, Settled, ancestors
 from nri_policy.engine.state.partition_rules import Partition
 from nri_policy.engine.state.quota import NO_QUOTA
 from nri_policy.foundation.cpuset import CPUSet
@@ -104,6 +104,10 @@ class ContainerCgroups(HostCgroups, Protocol):
 
     def outside(self, folders: Iterable[str]) -> Mapping[str, CPUSet]:
         """Return the top cgroups that have no pod of these *folders*, and their CPUs."""
+        ...
+
+    def cpus_above_pods(self, cgroups: Iterable[str]) -> Mapping[str, CPUSet]:
+        """Return the CPUs of the cgroups above the pods of *cgroups*, by path, if they have any."""
         ...
 
     def keep_only(self, container_ids: Iterable[str]) -> None:
@@ -381,6 +385,20 @@ class Cgroups:
                         if each.text(hierarchy.threads) is not None and cpus is not None:
                             found[name] = cpus.effective
         return found
+
+    def cpus_above_pods(self, cgroups: Iterable[str]) -> Mapping[str, CPUSet]:
+        """Return the CPUs of the cgroups above the pods of *cgroups*, by path.
+
+        Also of those where kubelets keep their pods; only of those that have CPUs of their own.
+        """
+        paths = filter(None, map(folder_of, cgroups))
+        above = {*TOPS, *(each for path in paths for each in [*ancestors(path)][:-1])}
+        with FileTree(self._root, Notes()) as tree:
+            hierarchy = self._hierarchy_of(tree)
+            with tree.folder(hierarchy.mount) as top:
+                name = hierarchy.written.format("cpus")
+                found = {each: top.set(f"{each}/{name}") for each in sorted(above)}
+        return {each: cpus for each, cpus in found.items() if cpus}
 
     def keep_only(self, container_ids: Iterable[str]) -> None:
         """Forget all other containers."""

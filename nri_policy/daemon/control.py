@@ -16,6 +16,7 @@ from msgspec.structs import replace
 from nri_policy.audit.auditor import Auditor
 from nri_policy.audit.cgroup import ContainerCgroups
 from nri_policy.audit.cpu_use import CpuUseSamples
+from nri_policy.audit.parents import ParentCgroups
 from nri_policy.classes import explain_unserved
 from nri_policy.control.container_names import UnknownNameError, find_by_name
 from nri_policy.control.decision_log import DecisionLog, LaggingError, Refusal
@@ -89,6 +90,7 @@ class Control:
         status: Status,
         what_if: Hypotheses,
         auditor: Auditor,
+        parents: ParentCgroups,
         executor: Executor,
         cgroups: ContainerCgroups,
         cpu_use: CpuUseSamples,
@@ -103,6 +105,7 @@ class Control:
         self._status = status
         self._what_if = what_if
         self._auditor = auditor
+        self._parents = parents
         self._executor = executor
         self._cgroups = cgroups
         self._cpu_use = cpu_use
@@ -412,7 +415,8 @@ class Control:
         if placed is None:
             return report
         devices = held_hints(view.holding(placed), view.layout.topology_hints)
-        asked, notes = view.layout.settings.agent.pod_resource_api, report.notes
+        asked = view.layout.settings.agent.pod_resource_api
+        notes = (*report.notes, *self._parents.notes(placed))
         hints = placed.request.steering.hints
         if not asked and any(hint.kind is HintKind.DEVICES for hint in hints):
             notes = (*notes, _NOT_ASKED)

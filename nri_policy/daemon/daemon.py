@@ -25,6 +25,7 @@ from nri_policy.audit.cgroup import Cgroups, ContainerCgroups
 from nri_policy.audit.cpu_use import CpuUseSamples
 from nri_policy.audit.deviations import DeviationKind
 from nri_policy.audit.node_source import NodeSource
+from nri_policy.audit.parents import ParentCgroups
 from nri_policy.audit.result import Drift
 from nri_policy.control.decision_log import DecisionLog
 from nri_policy.control.listener import ProgramReplacedError, listening
@@ -228,6 +229,7 @@ class Daemon:
             drifted=self._note_drift,
             clock=self._clock,
         )
+        self.parents = ParentCgroups(self.node, self._cgroups, clock=self._clock)
         self.cpu_use = CpuUseSamples(self._cgroups.cpu_use, self._list_cgroups, self._clock)
         self.topology = PublishedTopology(
             Feed(
@@ -410,6 +412,7 @@ class Daemon:
         if self._rivals:
             yield from self._rivals.problems()
         yield from self._overlaps.problems()
+        yield from self.parents.problems()
         yield from self.components.cpuset_requests.problems()
         if self._program.replaced:
             yield f"the daemon cannot import more: {REPLACED}"
@@ -461,6 +464,7 @@ class Daemon:
                 self.node, self.components.pods, self.reloads, self.auditor, self._unused
             ),
             auditor=self.auditor,
+            parents=self.parents,
             executor=self.executor,
             cgroups=self._cgroups,
             cpu_use=self.cpu_use,

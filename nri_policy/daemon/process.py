@@ -139,6 +139,7 @@ async def run(file: SettingsFile, options: Options) -> None:
             "deadlines": daemon.meet_deadlines,
             "store": daemon.keep_stored,
             "audit": daemon.auditor.run,
+            "parents": daemon.parents.run,
             "first looks": daemon.auditor.watch_starts,
             "CPU use": daemon.cpu_use.run,
             "watchdog": partial(_beat, daemon, manager),

@@ -22,7 +22,7 @@ from nri_policy.workload.pod import parse_cpus
 EXCLUSIVE = "cpuset.cpus.exclusive"
 PARTITION = "cpuset.cpus.partition"
 _CPUS = "cpuset.cpus"
-_TOPS = ("kubepods", "kubepods.slice")  # where kubelets keep their pods, unless told otherwise
+TOPS = ("kubepods", "kubepods.slice")  # where kubelets keep their pods, unless told otherwise
 _LEVELS = 4  # of cgroups above containers: kubepods, its class, the pod, and one more above all
 _MEMBER = "member"  # of the partition above: no partition of its own
 
@@ -82,7 +82,7 @@ def settle(
 
 def _find_keeping(tree: CgroupTree, containers: Collection[str]) -> Iterator[str]:
     """Yield the cgroups that keep CPUs for others below them, such as an earlier daemon left."""
-    level = {*_TOPS, *(each.partition("/")[0] for each in containers)}
+    level = {*TOPS, *(each.partition("/")[0] for each in containers)}
     for _ in range(_LEVELS):
         level -= set(containers)  # cgroups below a container belong to the container
         for path in level:

@@ -231,6 +231,10 @@ class SimulatedCgroups:
         """Return nothing: only pods are simulated."""
         return {}
 
+    def cpus_above_pods(self, cgroups: Iterable[str]) -> Mapping[str, CPUSet]:  # noqa: ARG002
+        """Return nothing: nobody narrows what is above pods."""
+        return {}
+
     def keep_only(self, container_ids: Iterable[str]) -> None:
         """Forget nothing: nothing is kept."""
 
