@@ -384,13 +384,17 @@ class Daemon:
             self._deadlines.set()
 
     async def meet_deadlines(self) -> None:
-        """Look once a second, while there are deadlines: they are minutes away, and may move."""
+        """Look once a second, while there are deadlines: they are minutes away, and may move.
+
+        They are dates. Where the clock is set back, they are bounded by its new date.
+        """
         while await self._deadlines.wait():
             if not self.node.view.cold:
                 self._deadlines.clear()
                 continue
+            before = self._clock.date()
             await self._clock.sleep(1.0)
-            await self.events.elapse()
+            await self.events.elapse(anyway=self._clock.date() < before)
 
     async def keep_stored(self) -> None:
         """Once a minute store what could not be stored: the next decision may be hours away."""

@@ -48,7 +48,7 @@ class Findings:
 
     def recent(self) -> Iterator[str]:
         """Yield what was found of containers within the last hour."""
-        now = self._clock.date()
+        now = self._clock.now()
         return (text for at, text in self._latest if now - at < SHOWN)
 
     def overlap(self, found: Overlap) -> None:
@@ -82,7 +82,7 @@ class Findings:
 
     def _found(self, finding: Anomaly, container: Container, reason: str, text: str) -> None:
         self._count(finding)
-        self._latest.append((self._clock.date(), f"{container.full_name} {text}"))
+        self._latest.append((self._clock.now(), f"{container.full_name} {text}"))
         pod = container.pod
         about = Subject.pod(pod.namespace, pod.name, pod.uid)
         self._record(

@@ -110,7 +110,7 @@ class AlternativeReplay:
     def _replay_event(self, record: Record, event: Event) -> None:
         assert self._engine is not None, "made at the base that made it whole"
         deadline = view_of(self._engine).next_deadline
-        if deadline is not None and deadline <= record.time:
+        if isinstance(event, Elapsed) or (deadline is not None and deadline <= record.time):
             self._handle(Elapsed(now=record.time))
         match event:
             case Synchronized():
@@ -125,7 +125,7 @@ class AlternativeReplay:
                 if settings or machine:
                     self._handle(Reconfigured(settings=settings, machine=machine))
             case Elapsed():
-                pass  # this engine has deadlines of its own
+                pass  # handled above, as of the record's time
             case _:
                 self._handle(event)
 

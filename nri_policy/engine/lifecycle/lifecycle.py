@@ -147,6 +147,7 @@ def start(state: State, event: Started) -> Decision:
 def elapse(state: State, now: float) -> Decision:
     """End the cold starts that are due."""
     free = state.supply.free_cpus()
+    state.bound_cold(now)
     due = [each for each, at in state.cold.items() if at is not None and at <= now]
     for container_id in due:
         state.warm(container_id)

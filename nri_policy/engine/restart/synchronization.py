@@ -89,13 +89,19 @@ def synchronize(state: State, event: Synchronized, earlier: CPUSet | None) -> De
     decision = with_limits(state, _mark_told(decision, told), cause)
     for container_id, note in (unread | no_room).items():
         add_notes(state, container_id, note)
+    _recall_deadlines(state, deadlines, event.now)
+    return decision
+
+
+def _recall_deadlines(state: State, deadlines: Mapping[str, float | None], now: float) -> None:
+    """Have cold starts end at these *deadlines*, or as late as if they began *now*."""
     for container_id, deadline in state.cold.items():
         running = state.placed[container_id].container.state is ContainerState.RUNNING
         if deadline is None:
             state.cold[container_id] = deadlines.get(container_id)
         if state.cold[container_id] is None and running:  # when it started is not known
-            state.heat(container_id, event.now)
-    return decision
+            state.heat(container_id, now)
+    state.bound_cold(now)
 
 
 def _mark_told(decision: Decision, told: Mapping[str, tuple[CPUSet, CPUSet]]) -> Decision:

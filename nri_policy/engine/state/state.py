@@ -285,6 +285,13 @@ class State:
         wait = self.placed[container_id].request.cold_start or 0.0
         self.cold[container_id] = now + wait
 
+    def bound_cold(self, now: float) -> None:
+        """Have no cold start last longer than it was to be, from *now* on: a clock was set back."""
+        for each, at in self.cold.items():
+            if at is not None:
+                wait = self.placed[each].request.cold_start or 0.0
+                self.cold[each] = min(at, now + wait)
+
     def warm(self, container_id: str) -> None:
         """End a container's cold start: it gets dram beside its pmem."""
         del self.cold[container_id]
