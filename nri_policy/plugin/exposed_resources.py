@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from itertools import islice
 
 from nri_policy.foundation.wording import problem_of
@@ -24,6 +24,7 @@ SOON = 0.005  # seconds between a creation and its file, if the container does n
 # answer has left, and changes in quick succession are written together.
 REST = 0.1  # seconds
 MOST_WRITTEN = 32  # containers at a time
+AGAIN = 60.0  # seconds until what could not be written is tried again, as on a disk that was full
 
 
 class ExposedResources:
@@ -35,6 +36,7 @@ class ExposedResources:
         self._unseen: set[str] = set()  # containers whose files are not written yet
         self._new: list[str] = []  # containers with a running timer
         self._stale: dict[str, None] = {}  # containers whose files are out of date
+        self._failed: dict[str, None] = {}  # containers whose files could not be written
         self._updating: asyncio.Task[None] | None = None
 
     def add(self, container_id: str) -> Mount | None:
@@ -67,7 +69,7 @@ class ExposedResources:
         """Write what a container is to see when it starts, unless it is written."""
         if container_id in self._unseen and container_id in self._node.view.placed:
             self._unseen.remove(container_id)
-            self._write({container_id: self._node.view.exposed(container_id)})
+            self._note_failed(self._write({container_id: self._node.view.exposed(container_id)}))
 
     def close(self) -> None:
         """Write the files of new containers that wait."""
@@ -79,6 +81,17 @@ class ExposedResources:
         if container_id not in self._unseen:
             self._stale[container_id] = None
             self._write_soon()
+
+    def _retry(self) -> None:
+        """Write what could not be written."""
+        self._stale.update(self._failed)
+        self._failed.clear()
+        self._write_soon()
+
+    def _note_failed(self, container_ids: Sequence[str]) -> None:
+        if container_ids and not self._failed:
+            asyncio.get_running_loop().call_later(AGAIN, self._retry)
+        self._failed.update(dict.fromkeys(container_ids))
 
     def _write_soon(self) -> None:
         if self._updating is None or self._updating.done():
@@ -107,18 +120,21 @@ class ExposedResources:
             for each in batch:
                 del self._stale[each]
             resources = {each: view.exposed(each) for each in batch if each in view.placed}
-            await asyncio.to_thread(self._write, resources)
+            self._note_failed(await asyncio.to_thread(self._write, resources))
             if not self._stale:
                 break
 
-    def _write(self, resources: Mapping[str, Mapping[str, str]]) -> None:
-        """Show containers what they hold; this can wait for the disk."""
+    def _write(self, resources: Mapping[str, Mapping[str, str]]) -> Sequence[str]:
+        """Show containers what they hold; return those where that failed. Can wait for the disk."""
+        failed = []
         for container_id, each in resources.items():
             try:
                 self._exposure.write(container_id, each)
             except FileNotFoundError:
                 continue  # the container was created without the daemon, so without this mount
             except (OSError, ValueError) as error:
+                failed.append(container_id)
                 log.warning(
                     "not-exposed", extra={"container": container_id, "error": problem_of(error)}
                 )
+        return failed

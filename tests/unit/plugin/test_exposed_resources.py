@@ -18,6 +18,7 @@ from nri_policy.plugin.exposure import FILE, Exposure
 from nri_policy.workload.pod import Container
 from tests.support import nodes
 from tests.support.daemon import pod, served
+from tests.support.patience import HANGS
 
 
 class Stage:
@@ -175,6 +176,31 @@ async def test_a_container_runs_though_its_resources_cannot_be_shown(
     assert stage.exposed.add(unseen.id) is None
     failed = [vars(each)["container"] for each in caplog.records if each.msg == "not-exposed"]
     assert failed == [shown.id, unseen.id]
+
+
+async def test_what_could_not_be_written_is_written_once_it_can_be(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """When the container starts, and when its resources change."""
+    stage = Stage(tmp_path, monkeypatch)
+    monkeypatch.setattr(exposed_resources, "AGAIN", 0)
+    new, running = nodes.best_effort(), nodes.best_effort()
+    await stage.start(running)
+    await stage.create(new)
+    (tmp_path / running.id / FILE).unlink()
+    for each in (new, running):
+        (tmp_path / each.id / FILE).mkdir()
+    stage.exposed.show(new.id)
+    stage.exposed.update(running.id)
+    await stage.written()
+    for each in (new, running):
+        (tmp_path / each.id / FILE).rmdir()
+    async with asyncio.timeout(HANGS):
+        written = (new, running)
+        while not all((tmp_path / each.id / FILE).is_file() for each in written):  # noqa: ASYNC110 - a file tells nobody
+            await asyncio.sleep(0.01)
+    for each in (new, running):
+        assert stage.seen(each).splitlines() == stage.due(each)
 
 
 async def test_a_folder_that_the_host_does_not_have_is_mounted_nowhere(tmp_path: Path) -> None:
