@@ -65,18 +65,24 @@ class Kubelets:
                 self._handle(pod)
 
     def _handle(self, pod: Object) -> None:
-        path = f"{SHOP}/pods/{pod['metadata']['name']}"
         phase = pod["status"].get("phase")
         if "deletionTimestamp" in pod["metadata"]:
             if phase not in ENDED:
-                self._write(path, {"phase": "Failed"})
-            self._cluster.ask("DELETE", path, {"gracePeriodSeconds": 0})
+                self._write(pod, {"phase": "Failed"})
+            self._cluster.ask("DELETE", _path(pod), {"gracePeriodSeconds": 0})
         elif "nodeName" in pod["spec"] and phase == "Pending":
             ready = {"type": "Ready", "status": "True"}
-            self._write(path, {"phase": "Running", "conditions": [ready]})
+            self._write(pod, {"phase": "Running", "conditions": [ready]})
 
-    def _write(self, path: str, status: Object) -> None:
-        self._cluster.ask("PATCH", f"{path}/status", {"status": status}, content=BY_KEY)
+    def _write(self, pod: Object, status: Object) -> None:
+        """Write the status of a pod, unless somebody else has changed it since it was listed."""
+        listed = {"resourceVersion": pod["metadata"]["resourceVersion"]}
+        patch = {"metadata": listed, "status": status}
+        self._cluster.ask("PATCH", f"{_path(pod)}/status", patch, content=BY_KEY)
+
+
+def _path(pod: Object) -> str:
+    return f"{SHOP}/pods/{pod['metadata']['name']}"
 
 
 class Cluster:

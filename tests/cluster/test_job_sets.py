@@ -172,7 +172,7 @@ def bound(cluster: Cluster, label: str, value: str) -> list[Object]:
 def test_the_jobs_of_an_exclusive_jobset_have_a_rack_each_and_the_next_waits(
     cluster: Cluster,
 ) -> None:
-    with cluster.shop.service():
+    with cluster.shop.service(lease=""):
         cluster.api.asked("POST", JOBSETS, jobset("set", 2, 3, 2))
         for index in range(2):
             cluster.until_running(f"set-w-{index}", 3)
@@ -192,7 +192,7 @@ def test_the_jobs_of_an_exclusive_jobset_have_a_rack_each_and_the_next_waits(
 def test_the_replicas_of_an_exclusive_leaderworkerset_have_a_rack_each(cluster: Cluster) -> None:
     exclusive = {"leaderworkerset.sigs.k8s.io/exclusive-topology": RACK}
     pods = template(2, {})
-    with cluster.shop.service():
+    with cluster.shop.service(lease=""):
         made = lws("serve", 2, pods, pods, 4, annotations=exclusive)
         cluster.api.asked("POST", LWSES, made)
         for index in ("0", "1"):
@@ -212,7 +212,7 @@ def test_slices_of_workers_are_whole_beside_the_group_name_of_their_leader(
     kueue = "kueue.x-k8s.io/podset"
     both = {f"{kueue}-group-name": "g", f"{kueue}-required-topology": RACK}
     slices = {f"{kueue}-slice-required-topology": HOSTNAME, f"{kueue}-slice-size": "2"}
-    with cluster.shop.service():
+    with cluster.shop.service(lease=""):
         leader, worker = template(1, both), template(1, both | slices)
         cluster.api.asked("POST", LWSES, lws("train", 1, leader, worker, 5))
         cluster.api.until(lambda: len(bound(cluster, GROUP_INDEX, "0")) == 5, "all run")
@@ -234,7 +234,7 @@ def test_jobs_that_wait_for_others_are_placed_once_these_are_complete(
     """As those of a TrainJob, which begins with Jobs that fetch data, perhaps without a gate."""
     first = {"name": "fetch", "status": "Complete"}
     jobs = (replicated("fetch", 1, asks), replicated("node", 3, ANNOTATIONS, dependsOn=[first]))
-    with cluster.shop.service():
+    with cluster.shop.service(lease=""):
         cluster.api.asked("POST", JOBSETS, jobset_of("train", *jobs))
         cluster.until_running("train-fetch-0", 1)
         assert not cluster.pods("job-name", "train-node-0")
@@ -247,7 +247,7 @@ def test_jobs_that_wait_for_others_are_placed_once_these_are_complete(
 
 def test_jobs_in_order_are_placed_one_after_the_other(cluster: Cluster) -> None:
     jobs = (replicated("driver", 1, ANNOTATIONS), replicated("worker", 3, ANNOTATIONS))
-    with cluster.shop.service():
+    with cluster.shop.service(lease=""):
         order = {"startupPolicyOrder": "InOrder"}
         cluster.api.asked("POST", JOBSETS, jobset_of("run", *jobs, startupPolicy=order))
         cluster.until_running("run-driver-0", 1)
@@ -259,7 +259,7 @@ def test_jobs_in_order_are_placed_one_after_the_other(cluster: Cluster) -> None:
 def test_workers_that_wait_for_a_ready_leader_have_their_places_from_the_first(
     cluster: Cluster,
 ) -> None:
-    with cluster.shop.service():
+    with cluster.shop.service(lease=""):
         leader, worker = template(1, ANNOTATIONS), template(2, ANNOTATIONS)
         made = lws("late", 1, leader, worker, 4)
         made["spec"]["startupPolicy"] = "LeaderReady"
@@ -293,7 +293,7 @@ def test_a_jobset_that_restarts_is_placed_again(cluster: Cluster, in_order: bool
     more["failurePolicy"] = {"maxRestarts": 3}
     for each in jobs:
         each["template"]["spec"]["backoffLimit"] = 0
-    with cluster.shop.service():
+    with cluster.shop.service(lease=""):
         cluster.api.asked("POST", JOBSETS, jobset_of("again", *jobs, **more))
         cluster.until_running("again-worker-0", 3)
         old = uids(cluster.pods("job-name", "again-worker-0"))
@@ -312,7 +312,7 @@ def test_a_jobset_that_restarts_is_placed_again(cluster: Cluster, in_order: bool
 
 def test_a_group_of_a_leaderworkerset_that_is_made_anew_is_placed_again(cluster: Cluster) -> None:
     pods = template(1, ANNOTATIONS)
-    with cluster.shop.service():
+    with cluster.shop.service(lease=""):
         cluster.api.asked("POST", LWSES, lws("anew", 1, pods, pods, 3))
         cluster.api.until(lambda: len(bound(cluster, GROUP_INDEX, "0")) == 3, "all run")
         old = uids(bound(cluster, GROUP_INDEX, "0"))
@@ -331,7 +331,7 @@ def test_a_leaderworkerset_whose_pods_get_larger_is_placed_anew(
     cluster: Cluster, policy: str
 ) -> None:
     pods = template(1, ANNOTATIONS)
-    with cluster.shop.service():
+    with cluster.shop.service(lease=""):
         made = lws("grow", 2, pods, pods, 3)
         made["spec"]["startupPolicy"] = policy
         cluster.api.asked("POST", LWSES, made)
@@ -360,7 +360,7 @@ def test_a_leaderworkerset_whose_pods_get_larger_is_placed_anew(
 
 
 def test_a_jobset_of_the_same_name_comes_at_once_with_another_size(cluster: Cluster) -> None:
-    with cluster.shop.service():
+    with cluster.shop.service(lease=""):
         for pods in (3, 2, 4):
             made = jobset_of("same", replicated("w", pods, ANNOTATIONS))
             cluster.api.until(

@@ -54,7 +54,7 @@ def test_a_quota_or_a_name_of_one_user_holds_nobody_up(cluster: Cluster) -> None
     status = {"status": quota["status"]}  # as the controller of quotas would write it
     cluster.api.asked("PATCH", f"{quotas}/q/status", status, content=MERGE)
     assert made["metadata"]["name"] == "q"
-    with cluster.shop.service():
+    with cluster.shop.service(lease=""):
         cluster.submit("late", 2)
         cluster.api.until(
             lambda: any(
@@ -76,7 +76,7 @@ def test_a_quota_or_a_name_of_one_user_holds_nobody_up(cluster: Cluster) -> None
 
 
 def test_deployments_and_jobs_are_scaled_and_deleted(cluster: Cluster) -> None:
-    with cluster.shop.service():
+    with cluster.shop.service(lease=""):
         selector = {"matchLabels": {"app": "web"}}
         template = cluster.template(4)
         template["metadata"]["labels"] = {"app": "web"}
@@ -133,7 +133,7 @@ def has_not_failed(cluster: Cluster, job: str) -> bool:
 
 def test_a_job_without_room_beside_its_failed_node_runs_again_elsewhere(cluster: Cluster) -> None:
     """With `failFast`, the default: it loses all its places, and does not count as failed."""
-    with cluster.shop.service():
+    with cluster.shop.service(lease=""):
         cluster.submit("one", 3, cpu=4, **IGNORE_DISRUPTIONS)
         cluster.until_running("one", 3)
         before = {*cluster.hosts("job-one")}
@@ -156,7 +156,7 @@ def test_a_preempted_job_runs_again_and_has_not_failed(cluster: Cluster) -> None
     The Job controller makes the pods anew after a while, which is longer the more there were.
     """
     cluster.shop.write_settings(groups={"preemption": True})
-    with cluster.shop.service():
+    with cluster.shop.service(lease=""):
         for name in ("low", "lower"):
             cluster.submit(name, 2, cpu=4, **IGNORE_DISRUPTIONS)
             cluster.until_running(name, 2)
@@ -198,7 +198,7 @@ def test_a_gang_of_whole_hosts_beside_a_daemonset_closes_no_host(cluster: Cluste
         spec = {"nodeName": node, "containers": [container]}
         made = {"metadata": {"name": f"agent-{node}"}, "spec": spec}
         cluster.api.asked("POST", f"{SHOP}/pods", made)
-    with cluster.shop.service():
+    with cluster.shop.service(lease=""):
         cluster.submit("whole", 2, cpu=4)
         said = "fits nowhere beside what stays:"
         lack = f"{said} DaemonSets and services leave at most 3.9 of 4 CPUs on each host"
@@ -218,7 +218,7 @@ def test_a_gang_of_whole_hosts_beside_a_daemonset_closes_no_host(cluster: Cluste
 def test_the_jobs_of_an_exclusive_jobset_have_a_rack_each(cluster: Cluster) -> None:
     """They are as JobSet makes them."""
     exclusive = {"alpha.jobset.sigs.k8s.io/exclusive-topology": RACK}
-    with cluster.shop.service():
+    with cluster.shop.service(lease=""):
         for index in range(2):
             name = f"set-w-{index}"
             labels = {
@@ -254,7 +254,7 @@ def test_a_running_group_has_a_host_again_before_small_jobs_that_wait(cluster: C
     With `failFast: false`: what is left of the group runs meanwhile.
     """
     cluster.shop.write_settings(groups={"timeout": "1s"}, failure={"failFast": False})
-    with cluster.shop.service():
+    with cluster.shop.service(lease=""):
         cluster.submit("gang", 2, cpu=4)
         cluster.until_running("gang", 2)
         lost, kept = cluster.hosts("job-gang")
@@ -302,7 +302,7 @@ def test_a_group_of_bare_pods_is_finished_when_they_went_and_can_be_deleted(
         "placement.nri/group": "bare",
         "placement.nri/group-size": "2",
     }
-    with cluster.shop.service():
+    with cluster.shop.service(lease=""):
         for number in range(2):
             metadata = template["metadata"] | {"name": f"bare-{number}"}
             cluster.api.asked("POST", f"{SHOP}/pods", template | {"metadata": metadata})
