@@ -17,8 +17,9 @@ def arrange(list nodes not None, tuple levels not None, dict wanted not None, di
     """Return the sorted paths of *nodes* (their labels of *levels*), the first node of each by name, and further nodes.
 
     Further nodes are in a dict by the index of their path. *left_out* gets the name of each excluded node,
-    and why: it is not ready, cordoned, or lacks a *wanted* label or a level. Fills *in_order* with the indexes of
-    paths, in the order of their first nodes in *nodes*.
+    and why: it is not ready, cordoned, or lacks a *wanted* label or a level. One that lacks none has a path all the
+    same, as its pods are in these domains. Fills *in_order* with the indexes of paths, in the order of their first
+    nodes in *nodes*.
     """
     cdef dict top = {}, at, labels
     cdef list paths = [], firsts = []
@@ -27,19 +28,17 @@ def arrange(list nodes not None, tuple levels not None, dict wanted not None, di
     for node in nodes:
         if not node.ready:
             left_out[node.name] = "not ready"
-            continue
-        if node.unschedulable:
+        elif node.unschedulable:
             left_out[node.name] = "unschedulable"
-            continue
         labels = node.labels
         if wanted and any([labels.get(key) != value for key, value in wanted.items()]):
-            left_out[node.name] = "nodeLabels"
+            left_out.setdefault(node.name, "nodeLabels")
             continue
         at = top
         for index in range(last + 1):
             value = labels.get(levels[index])
             if value is None:
-                left_out[node.name] = f"no label {levels[index]}"
+                left_out.setdefault(node.name, f"no label {levels[index]}")
                 break
             below = at.get(value)
             if index == last:

@@ -136,9 +136,12 @@ def find_kept_leaves(tree: Tree, given: Assignment, failed: Collection[str]) -> 
 
 
 def find_kept_leaf(tree: Tree, levels: Sequence[str], values: Sequence[str]) -> int:
-    """Return the leaf of a domain that pods stay in; raises Unplaceable if it is gone."""
+    """Return the leaf of a domain that pods stay in; raises Unplaceable if it is gone.
+
+    They stay on a host that is cordoned, too: it only takes no new ones.
+    """
     leaf = tree.shape.find(levels, values)
-    if leaf is None or not tree.rows.nodes_at(leaf):
+    if leaf is None or not tree.has_node(leaf):
         raise stale_domain(values[0], tree.left_out.get(values[0], ""))
     return leaf
 

@@ -1,9 +1,9 @@
 """The tree of one topology: the nodes at its leaves, free amounts, and filters of pods.
 
-Its shape never changes: a node that goes, is cordoned or not ready leaves its leaf empty. Only a
-path that was not there before makes the tree anew, and that when it is used next. All that changes
-is by the number of the leaf: which node is there, which a fork shares while no node changes, and
-what is left there, of which each fork has its own.
+Its shape never changes: a node that goes leaves its leaf empty, and the leaf of one that is
+cordoned or not ready is empty. Only a path that was not there before makes the tree anew, and that
+when it is used next. All that changes is by the number of the leaf: which node is there, which a
+fork shares while no node changes, and what is left there, of which each fork has its own.
 """
 
 from __future__ import annotations
@@ -77,6 +77,7 @@ class Tree:
     ) -> None:
         """Take *nodes* by name, and by node what its pods use, read again as it changes."""
         self.left_out: dict[str, str] = {}  # node -> why it takes no part
+        self._away: dict[str, int] = {}  # node that is cordoned or not ready -> its empty leaf
         self._used = used
         self._hosts_assigned = False  # whether assignments name hosts below the leaves
         self.known_counts = KnownCounts()
@@ -88,6 +89,12 @@ class Tree:
         del self._by_name[len(paths) :]
         found = index_nodes(first, paths)
         if topology.by_host and (others or len(found[1]) < len(first)):
+            # the path of a node that takes part is not that of another, which may be its old self
+            every = [each for each in every if each.name not in self.left_out]
+            self._by_name = array("i", bytes(4 * len(every)))
+            paths, first, others = arrange(
+                every, tuple(topology.levels), topology.node_labels, {}, self._by_name
+            )
             paths, first, kept = self._keep_first(paths, first, others)
             found = index_nodes(first, paths)
             self._by_name = array("i", [kept[leaf] for leaf in self._by_name if leaf in kept])
@@ -101,6 +108,12 @@ class Tree:
         self.shape: Shape
         self._fill(topology, paths, first, others, amounts)
         self._filters = Filters(self.shape.domains.leaves)
+        for name in self.left_out:
+            leaf = self._node_at.pop(name, None)
+            if leaf is not None:
+                there = self._nodes[leaf : leaf + 1] or [first[leaf], *others.get(leaf, ())]
+                self._leave(next(each for each in there if each and each.name == name), leaf)
+                self._away[name] = leaf
 
     def _fill(
         self,
@@ -224,6 +237,15 @@ class Tree:
         """Return the leaf that a node takes part in, the first of its zones."""
         return self._node_at.get(node)
 
+    def has_node(self, leaf: int) -> bool:
+        """Return whether a node is at a leaf, even if it takes no new pods."""
+        if self.rows.nodes_at(leaf):
+            return True
+        if self.shape.by_host and self._nodes[leaf] is not None:  # it is closed in this fork
+            return True
+        away = any(leaf in self.shape.zones_from(each) for each in self._away.values())
+        return away or leaf in self._node_at.values()
+
     def change(self, old: ClusterNode | None, new: ClusterNode | None) -> bool:
         """Take in that a node changed, came (no *old*) or went (no *new*).
 
@@ -233,6 +255,7 @@ class Tree:
             return False  # assigned pods leave the tree with their host
         name = (old or new).name  # type: ignore[union-attr]  # one of them is there
         leaf = self._node_at.pop(name, None)
+        self._away.pop(name, None)
         if leaf is not None:
             assert old is not None
             self._leave(old, leaf)
@@ -242,6 +265,9 @@ class Tree:
         if new is None or path is None:
             return leaf is None or not self._has_twin(leaf)
         found = self.shape.find_path(path)
+        if found is not None and name in self.left_out:
+            self._away[name] = found
+            return leaf is None or not self._has_twin(leaf)
         if found is None or not self._is_free(found, name):
             return False
         self._join(new, found)
@@ -410,7 +436,10 @@ class Tree:
         return None, None
 
     def _path(self, node: ClusterNode) -> Path | None:
-        """Return the path of a node; None, and noted why, if it takes no part (cluster.md §4.1)."""
+        """Return the path of a node, None without one; note why it takes no part (cluster.md §4.1).
+
+        One that is cordoned or not ready has a path, and takes no part.
+        """
         topology = self.shape.topology
         paths, *_ = arrange(
             [node], tuple(topology.levels), topology.node_labels, self.left_out, _ALONE
@@ -424,6 +453,8 @@ class Tree:
             if self.shape.by_host:
                 self._nodes[each] = None
                 self._tainted.discard(each)
+        if not self.shape.by_host:
+            self._host_at.pop(node.host, None)
         self._add(node, leaf, -1)
 
     def _join(self, node: ClusterNode, leaf: int) -> None:

@@ -60,7 +60,7 @@ class ZoneTree(Tree):
         for path, node in zip(paths, first, strict=True):
             found, reason = zones_of(self._zones.get(node.name), self._below)
             if reason:
-                self.left_out[node.name] = reason
+                self.left_out.setdefault(node.name, reason)
                 continue
             self._node_at[node.name] = self._host_at[path[-1]] = len(leaves)
             self._first_zone[node.name] = len(leaves)

@@ -40,6 +40,33 @@ def test_a_place_that_names_its_rack_is_used(tmp_path: Path) -> None:
     assert (code, used(text)) == (0, {"a": 1000, "b": 0})
 
 
+def test_a_cordoned_host_is_shown_without_room_and_with_its_groups(tmp_path: Path) -> None:
+    """As in a service that has seen it in use."""
+    own = group(
+        pod_set(1, cpu=1),
+        status={
+            "state": "Running",
+            "assignments": [
+                {
+                    "podSet": "main",
+                    "levels": [HOSTNAME],
+                    "domains": [{"values": ["a"], "count": 1}],
+                }
+            ],
+        },
+    )
+    cordoned = node("a", RACK="r")
+    cordoned["spec"]["unschedulable"] = True
+    nodes = [{"kind": "Node"} | each for each in (cordoned, node("b", RACK="r"))]
+    items = [*nodes, {"kind": "PlacementGroup"} | own]
+    file = write(tmp_path / "cluster.json", {"kind": "List", "items": items})
+    code, text = run("tree", "--cluster", file, *LEVELS, "-o", "json")
+    rack, a, b = json.loads(text)["domains"]
+    assert (code, [each["nodes"] for each in (rack, a, b)]) == (0, [1, 0, 1])
+    assert a["groups"] == ["default/g"]
+    assert (a["total"], rack["total"], rack["free"]) == ({}, b["total"], b["free"])
+
+
 def test_what_is_overbooked_is_shown_and_named(tmp_path: Path) -> None:
     pods = [pod("heavy", "a", cpu=9), pod("light", "b", cpu=2)]
     file = cluster(tmp_path, *pods, levels=[HOSTNAME], values=["b"])

@@ -14,6 +14,7 @@ from tests.unit.cluster.written import HOSTNAME, pod_spec
 RACK = "example.com/rack"
 EXECUTE = {"key": "x", "value": "1", "effect": "NoExecute"}
 SCHEDULE = {"key": "x", "value": "1", "effect": "NoSchedule"}
+CORDONED = {"key": "node.kubernetes.io/unschedulable", "effect": "NoSchedule"}
 PREFER = {"key": "x", "value": "1", "effect": "PreferNoSchedule"}
 SLOW: Object = {"failure": {"policy": "Fixed30s", "failFast": True}}
 PATIENT: Object = {"failure": {"policy": "PodTermination", "failFast": False}}
@@ -205,6 +206,57 @@ def test_a_second_host_fails_while_the_first_has_not_been_replaced() -> None:
     play.rest()
     assert hosts_of(play, "j") == {"h0": 2, "h1": 2, "h2": 1}
     assert world.group("job-j").status.state == "Running"
+
+
+@pytest.mark.parametrize("restarted", [False, True])
+def test_pods_on_a_cordoned_host_stay_while_those_of_a_failed_one_are_replaced(
+    restarted: bool,
+) -> None:
+    """With `failFast`, which would delete all of them."""
+    play = Play(hosts_in_rack=3)
+    world = play.world
+    world.delete("pods", "web")
+    world.submit("j", 4, 2, RACK)
+    play.rest()
+    assert hosts_of(play, "j") == {"h0": 2, "h1": 2}
+    cordoned = world.objects["nodes"]["h1"]
+    cordoned["spec"] |= {"unschedulable": True, "taints": [CORDONED]}
+    world.put("nodes", cordoned)
+    play.rest()
+    if restarted:
+        play.begin()
+        play.rest()
+    world.delete("nodes", "h0")
+    world.evict("h0")
+    world.control_jobs()
+    play.rest()
+    assert hosts_of(play, "j") == {"h1": 2, "h2": 2}
+    assert ("job-j", "Replaced") in world.events
+    assert not world.disrupted
+
+
+def test_pods_on_a_host_that_is_set_aside_for_others_stay_while_lost_ones_are_replaced() -> None:
+    """A group of higher priority waits for the host."""
+    play = Play(hosts_in_rack=3)
+    world = play.world
+    world.delete("pods", "web")
+    world.submit("j", 2, 4, RACK)
+    play.rest()
+    assert hosts_of(play, "j") == {"h0": 1, "h1": 1}
+    fast = world.objects["nodes"]["h0"]
+    fast["metadata"]["labels"] |= {"fast": "yes"}
+    world.put("nodes", fast)
+    world.submit("urgent", 1, 4, HOSTNAME, priority=1000, nodeSelector={"fast": "yes"})
+    play.rest()
+    play.now += 600.0
+    play.rest()
+    assert world.group("job-urgent").status.reserved == ["h0"]
+    world.delete("nodes", "h1")
+    world.evict("h1")
+    world.control_jobs()
+    play.rest()
+    assert hosts_of(play, "j") == {"h0": 1, "h2": 1}
+    assert not world.disrupted
 
 
 def test_a_host_that_is_well_again_is_off_the_list() -> None:

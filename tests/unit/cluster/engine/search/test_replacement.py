@@ -9,6 +9,9 @@ from typing import Any
 import pytest
 
 from nri_policy.cluster import offline
+from nri_policy.cluster.objects.settings import read_settings
+from nri_policy.cluster.requests.group import read_group
+from nri_policy.cluster.snapshot import read_snapshot
 from tests.support.zone_reports import zone_report
 from tests.unit.cluster.written import (
     HOSTNAME,
@@ -438,12 +441,62 @@ def test_kept_pods_count_in_the_zones_of_their_hosts(listed: bool) -> None:
     assert offline.place(cluster, given, USING)["state"] == "Unplaceable"
 
 
-def test_a_host_that_is_cordoned_beside_a_failed_one_is_said_to_be_that() -> None:
-    """Its label is there, so users would look for it in vain among nodes that are gone."""
+def out_of_use(*hosts: str, how: str = "cordoned") -> list[Object]:
+    """All nodes; xa1 has failed, and these are cordoned or not ready."""
+    made = nodes("xa1")
+    for each in made:
+        if each["metadata"]["name"] in hosts and how == "cordoned":
+            each["spec"]["unschedulable"] = True
+        elif each["metadata"]["name"] in hosts:
+            each["status"]["conditions"][0]["status"] = "Unknown"
+    return made
+
+
+@pytest.mark.parametrize("how", ["cordoned", "not ready"])
+@pytest.mark.parametrize(
+    ("request_", "where", "then"),
+    [
+        (REQUIRED, {"xa1": 2, "xa2": 2}, {"xa2": 2, "xa3": 2}),
+        (BLOCK | {"slices": [RACKS]}, {"xa1": 2, "xa2": 2}, {"xa2": 2, "xa3": 2}),
+        (REQUIRED | {"maxPerHost": 2}, {"xa1": 2, "xa2": 2}, {"xa2": 2, "xa3": 2}),
+        (REQUIRED | {"spreadOver": [HOSTNAME]}, {"xa1": 1, "xa2": 1}, {"xa2": 1, "xa3": 1}),
+        (None, {"xa1": 1, "xa2": 1}, {"xa2": 1, "xa3": 1}),
+    ],
+)
+def test_pods_on_a_host_that_takes_no_more_stay_and_the_lost_ones_go_beside_them(
+    how: str, request_: Object | None, where: dict[str, int], then: dict[str, int]
+) -> None:
+    cluster = {"nodes": out_of_use("xa2", how=how)}
+    assert placed(offline.place(cluster, assigned("xa1", request_, where), USING)) == {"main": then}
+
+
+def test_where_all_other_hosts_of_the_rack_take_no_more_there_is_no_room() -> None:
     given = assigned("xa1", REQUIRED, {"xa1": 2, "xa2": 2})
-    hosts = nodes("xa1")
-    for each in hosts:
-        if each["metadata"]["name"] == "xa2":
-            each["spec"] = {**each.get("spec", {}), "unschedulable": True}
-    status = offline.place({"nodes": hosts}, given, USING)
-    assert status["message"].endswith("it contains the stale domain xa2 (unschedulable)")
+    status = offline.place({"nodes": out_of_use("xa2", "xa3")}, given, USING)
+    assert status["state"] == "Unplaceable"
+    assert status["message"].endswith("Total nodes: 6; excluded: topologyDomain: 6")
+
+
+def test_a_rack_whose_hosts_take_no_more_keeps_the_pods_that_run_there() -> None:
+    """Where hosts are no level."""
+    domains = [{"values": ["x", rack], "count": 2} for rack in ("xa", "xb")]
+    using = settings("block", "rack")
+    levels = using["spec"]["topologies"][0]["levels"]
+    status = {"assignments": [{"podSet": "main", "levels": levels, "domains": domains}]}
+    given = group(pod_set(4, {"required": "example.com/block"}), status=status)
+    cluster = {"nodes": out_of_use("xb1", "xb2", "xb3"), "groups": [given]}
+    engine = offline.engine_of(read_snapshot(cluster), read_settings(using))
+    more = engine.place(read_group(given), more={"main": 1})
+    ((assignment),) = more.assignments
+    assert [(each.values, each.count) for each in assignment.domains] == [
+        (["x", "xa"], 3),
+        (["x", "xb"], 2),
+    ]
+
+
+def test_a_node_that_took_the_place_of_one_that_is_not_ready_takes_part() -> None:
+    """It has the same labels, and its name comes later."""
+    old, new = (node(name, BLOCK="x", RACK="xa", labels={HOSTNAME: "h"}) for name in ("a", "b"))
+    old["status"]["conditions"][0]["status"] = "Unknown"
+    status = offline.place({"nodes": [old, new]}, group(pod_set(2, REQUIRED)), USING)
+    assert placed(status) == {"main": {"h": 2}}
