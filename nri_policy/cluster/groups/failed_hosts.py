@@ -4,7 +4,7 @@
 |---|---|
 | its node is deleted, or has no Ready condition | at once |
 | its node is not ready, or has a NoExecute taint that is not tolerated | none of the group's pods makes progress there any more (`PodTermination`); 30 s later (`Fixed30s`) |
-| its node has a NoSchedule taint that is not tolerated | none of the group's pods makes progress there any more: one that runs is not evicted by it |
+| its node is cordoned, or has a NoSchedule taint that is not tolerated | none of the group's pods makes progress there any more: one that runs is not evicted by it |
 
 A toleration with `tolerationSeconds` holds for so long. Times begin when this replica sees what is
 wrong. A host that has failed is failed until its node is in order again.
@@ -17,7 +17,7 @@ from math import inf
 
 from nri_policy.cluster.engine.state.cluster_state import ClusterState
 from nri_policy.cluster.objects.matching import Toleration
-from nri_policy.cluster.objects.node import HOSTNAME, ClusterNode, Taint
+from nri_policy.cluster.objects.node import CORDONED, HOSTNAME, ClusterNode, Taint
 from nri_policy.foundation.clock import Clock
 
 FIXED_SECONDS = 30.0
@@ -40,7 +40,8 @@ class FailedHosts:
             node, before = self._node(host), self._since.pop(host, {})
             wrong: list[Taint | None] = []
             if node is not None:
-                wrong = [each for each in node.taints if each.effect != "PreferNoSchedule"]
+                taints = (*node.taints, CORDONED) if node.unschedulable else node.taints
+                wrong = [each for each in taints if each.effect != "PreferNoSchedule"]
                 wrong += [None] * (not node.ready)
             after = {each: before.get(each, self._clock.now()) for each in wrong}
             if after:

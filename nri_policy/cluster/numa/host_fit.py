@@ -6,17 +6,15 @@ from collections.abc import Mapping
 
 from nri_policy.cluster.objects.document import Amounts, with_place
 from nri_policy.cluster.objects.matching import find_untolerated, is_selected
-from nri_policy.cluster.objects.node import ClusterNode, Taint
+from nri_policy.cluster.objects.node import CORDONED, ClusterNode
 from nri_policy.cluster.objects.pod import PodSpec
-
-_CORDONED = Taint(key="node.kubernetes.io/unschedulable", effect="NoSchedule")
 
 
 def find_host_reason(node: ClusterNode, used: Amounts, spec: PodSpec) -> str:
     """Return why *node*, of which pods use so much, does not take a pod; empty if it does."""
     if not node.ready:
         return "not ready"
-    cordoned = (_CORDONED,) if node.unschedulable else ()
+    cordoned = (CORDONED,) if node.unschedulable else ()
     taint = find_untolerated((*node.taints, *cordoned), spec.tolerations)
     if taint is not None:
         return f'taint "{taint}"'

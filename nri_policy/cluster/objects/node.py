@@ -34,6 +34,10 @@ class Taint(Struct, frozen=True, gc=False):
         )
 
 
+# for kube-scheduler a cordoned node has it, even before Kubernetes has written it there
+CORDONED = Taint(key="node.kubernetes.io/unschedulable", effect="NoSchedule")
+
+
 class ClusterNode(Struct, frozen=True, gc=False):
     """A node; equal nodes compare equal, so that a report of no change is seen as one."""
 

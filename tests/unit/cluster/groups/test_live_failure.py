@@ -43,6 +43,10 @@ CASES = {
     "not ready, its pods never got there": Case("not ready", pods="wait", then="replaced"),
     "not ready, Fixed30s, too early": Case("not ready", seconds=29.0, settings=SLOW),
     "not ready, Fixed30s": Case("not ready", seconds=30.0, settings=SLOW, then="replaced"),
+    "cordoned, its pods run": Case("cordoned", seconds=600.0),
+    "cordoned, its pods end": Case("cordoned", pods="end", then="replaced"),
+    "cordoned, its pods never got there": Case("cordoned", pods="wait", then="replaced"),
+    "cordoned, tolerated": Case("cordoned", pods="end", tolerated=[{"operator": "Exists"}]),
     "NoExecute, its pods run": Case(EXECUTE, seconds=600.0),
     "NoExecute, its pods end": Case(EXECUTE, pods="end", then="replaced"),
     "NoExecute, its pods never got there": Case(EXECUTE, pods="wait", then="replaced"),
@@ -117,6 +121,8 @@ def happen(play: Play, case: Case) -> None:
     node = world.objects["nodes"]["h0"]
     if case.node == "not ready":
         node["status"]["conditions"][0]["status"] = "Unknown"
+    elif case.node == "cordoned":
+        node["spec"]["unschedulable"] = True
     elif case.node == "unknown":
         node["status"]["conditions"] = []
     else:
