@@ -133,6 +133,7 @@ test-node: $(BUILT) ## tests on real nodes, if their programs are built
 # a real API server, controllers, scheduler and etcd; needs Go, and builds them once (40 minutes)
 test-cluster: $(BUILT) $(HELM) ## tests on a real control plane; needs Go
 	$(PY) -m tools.control_plane
+	$(PY) -m tools.dra_programs
 	$(PY) -m pytest tests/cluster
 
 $(BUILT): pyproject.toml setup.py $(wildcard native/*.h native/nri_policy/native/*)

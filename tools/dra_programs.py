@@ -30,18 +30,25 @@ require k8s.io/dynamic-resource-allocation v{VERSION}
 """
 
 
+def is_built(name: str) -> bool:
+    """Return whether a program is built of its source as it is now."""
+    folder = cache.folder(f"dra-{name}", VERSION)
+    source = folder / "main.go"
+    built = (folder / name).exists() and source.exists()
+    return built and source.read_text() == _source(name).read_text()
+
+
 def program(name: str) -> Path:
     """Return the path of a program; build it if it is missing or its source has changed.
 
     Raises CalledProcessError where Go cannot build it, FileNotFoundError where there is no Go.
     """
     folder = cache.folder(f"dra-{name}", VERSION)
-    own = Path(__file__).with_name(f"dra_{name}.go")
-    built, source = folder / name, folder / "main.go"
+    built = folder / name
     with locked(folder / "lock"):
-        if not built.exists() or source.read_text() != own.read_text():
+        if not is_built(name):
             built.unlink(missing_ok=True)
-            shutil.copy(own, source)
+            shutil.copy(_source(name), folder / "main.go")
             (folder / "go.mod").write_text(_MODULE)
             command = ["go", "build", "-mod=mod", "-trimpath", "-o", str(built), "."]
             environment = os.environ | {"CGO_ENABLED": "0"}
@@ -58,6 +65,10 @@ def allocate(clusters: Iterable[Any]) -> list[list[Any]]:
     command = [program("allocator")]
     done = subprocess.run(command, input=asked, stdout=subprocess.PIPE, text=True, check=True)
     return [json.loads(line) for line in done.stdout.splitlines()]
+
+
+def _source(name: str) -> Path:
+    return Path(__file__).with_name(f"dra_{name}.go")
 
 
 if __name__ == "__main__":

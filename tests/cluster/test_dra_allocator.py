@@ -1,9 +1,8 @@
-"""What kube-scheduler's allocator allocates of our slices is granted; needs Go, and no cluster."""
+"""What kube-scheduler's allocator allocates of our slices is granted; needs no cluster."""
 
 from __future__ import annotations
 
 import os
-import subprocess
 from dataclasses import replace
 from random import Random
 
@@ -28,10 +27,8 @@ BATCH = 250  # nodes that are held at once
 
 @pytest.fixture(scope="module", autouse=True)
 def _allocator() -> None:
-    try:
-        dra_programs.program("allocator")
-    except (FileNotFoundError, subprocess.CalledProcessError) as error:
-        pytest.skip(f"the allocator cannot be built: {error}")
+    if not dra_programs.is_built("allocator"):
+        pytest.skip("the allocator is not built: python -m tools.dra_programs")
 
 
 def test_whatever_the_scheduler_allocates_is_granted() -> None:

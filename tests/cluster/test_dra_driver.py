@@ -1,9 +1,8 @@
-"""The tests' kubelet serves a driver on upstream's kubeletplugin as it serves ours; needs Go."""
+"""The tests' kubelet serves a driver on upstream's kubeletplugin as it serves ours."""
 
 from __future__ import annotations
 
 import asyncio
-import subprocess
 from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -22,10 +21,9 @@ DRIVER = "driver.example.com"  # of tools/dra_driver.go
 
 @pytest.fixture(scope="module")
 def program() -> Path:
-    try:
-        return dra_programs.program("driver")
-    except (FileNotFoundError, subprocess.CalledProcessError) as error:
-        pytest.skip(f"the driver cannot be built: {error}")
+    if not dra_programs.is_built("driver"):
+        pytest.skip("the driver is not built: python -m tools.dra_programs")
+    return dra_programs.program("driver")
 
 
 @pytest.fixture
