@@ -50,7 +50,7 @@ from nri_policy.cluster.requests.group import (
     places_by_pod_set,
 )
 from nri_policy.foundation.clock import Clock
-from nri_policy.foundation.wording import counted
+from nri_policy.foundation.wording import counted, some
 
 
 class View(Struct, frozen=True):
@@ -399,10 +399,12 @@ class _Reconciliation:
         phases = self._view.placed_pods.phases(self._key)
         running = phases["Running"] + max(phases["Succeeded"], group.status.given_back)
         enough = running >= sum(each.count for each in group.pod_sets)
+        updated = "" if lacking else self._describe_updated()
         status = replace(
             group.status,
-            state="Running" if enough and not lacking else "Placed",
-            message=self._message(lacking)
+            state="Running" if enough and not lacking and not updated else "Placed",
+            message=updated
+            or self._message(lacking)
             or ("" if enough else self._unjudged())
             or find_order(group.status.message),
             unhealthy_nodes=[],
@@ -414,6 +416,8 @@ class _Reconciliation:
             self._otherwise.append(self._seen.write(status))
             if group.status.unhealthy_nodes:
                 self._otherwise.append(Notice(self._key, "Healthy", ""))
+            if updated and updated != group.status.message:
+                self._otherwise.append(Notice(self._key, "Waiting", updated))
 
     def _message(self, lacking: dict[str, int]) -> str:
         """Return the message of a placed group."""
@@ -423,6 +427,16 @@ class _Reconciliation:
             of = ", ".join(owner_names(many)) or self._key[1]
             return f"it has {counted(len(many), 'pod')}, more than places: those of {of}"
         return self._lost_label()
+
+    def _describe_updated(self) -> str:
+        """Return which pods wait that have another template than those that have the places."""
+        new = [each.pod.name for each in self._find_unlike(self._members) if self._is_gated(each)]
+        if not new:
+            return ""
+        return (
+            f"{counted(len(new), 'pod')} with another template than those that its places are for:"
+            f" {some(new)}; the group is placed anew once none of the old is there"
+        )
 
     def _unjudged(self) -> str:
         """Return what of the group's pods only kube-scheduler can judge, which may keep them."""

@@ -78,3 +78,45 @@ def test_new_pods_of_another_template_are_placed_by_what_they_ask_for(
     pods = play.world.objects["pods"]
     hosts = [pods[name]["spec"]["nodeSelector"]["kubernetes.io/hostname"] for name in NAMES]
     assert len({*hosts}) == 2, "a host of four CPUs has room for two of them"
+
+
+@pytest.mark.parametrize(("old", "new"), [(2, 1), (1, 2)])
+def test_a_pod_of_another_template_waits_while_pods_of_the_old_one_have_the_places(
+    old: int, new: int
+) -> None:
+    """As in the rolling update of a StatefulSet, which waits for it: the status names it."""
+    play = empty()
+
+    def make_one(index: int, cpu: int, uid: str) -> None:
+        group = {"placement.nri/group": "db", "placement.nri/group-size": "3"}
+        owner = {"kind": "StatefulSet", "name": "db", "uid": "u-db", "controller": True}
+        metadata = {
+            "name": f"db-{index}",
+            "uid": f"{uid}-{index}",
+            "annotations": ASKS | group,
+            "ownerReferences": [owner],
+        }
+        spec = pod_spec({"cpu": cpu}, schedulingGates=[{"name": GATE}, {"name": OTHER}])
+        play.world.put("pods", {"metadata": metadata, "spec": spec})
+
+    for index in range(3):
+        make_one(index, old, "old")
+    play.rest()
+    assert play.world.group("db").status.state == "Running"
+    play.world.delete("pods", "db-2")
+    make_one(2, new, "new")
+    play.rest()
+    status = play.world.group("db").status
+    assert status.state == "Placed"
+    assert status.message == (
+        "1 pod with another template than those that its places are for: db-2;"
+        " the group is placed anew once none of the old is there"
+    )
+    assert play.notices["db"] == status.message
+    for index in (0, 1):
+        play.world.delete("pods", f"db-{index}")
+        make_one(index, new, "new")
+    play.rest()
+    status = play.world.group("db").status
+    assert (status.state, status.message) == ("Running", "")
+    assert len(racks_of(play, "db")) == 3
