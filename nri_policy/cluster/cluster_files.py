@@ -11,7 +11,7 @@ from __future__ import annotations
 import re
 from codecs import getincrementaldecoder
 from collections import Counter
-from typing import Any, Literal
+from typing import Any
 
 import msgspec
 from msgspec import Raw, Struct, field
@@ -24,6 +24,7 @@ from nri_policy.cluster.workloads import kueue
 from nri_policy.foundation import yamltext
 from nri_policy.foundation.mismatch import JSON_ERRORS, json_problem
 from nri_policy.foundation.wording import quoted
+from nri_policy.native._json_fields import items_of
 
 _PLACES = {  # kind -> where it belongs in a cluster
     "Node": "nodes",
@@ -38,17 +39,7 @@ _PLACES = {  # kind -> where it belongs in a cluster
 }
 _MANY = ("Node", "Pod", "NodeResourceTopology")  # kinds of which a cluster has many objects
 _KEYS = {*_PLACES.values(), "failures", "stale"}
-_FIRST_FIELDS = re.compile(rb'\{\s*"apiVersion":\s*"[\w./-]+",\s*"kind":\s*"(\w+)"')  # by kubectl
 _CHUNK = 1 << 16  # bytes that are checked at once: a cache holds them
-
-
-class _Head(Struct):
-    kind: str
-
-
-class _List(Struct):
-    kind: Literal["List"]
-    items: list[Raw]
 
 
 class ClusterFiles(Struct):
@@ -123,31 +114,30 @@ def _items_in(text: bytes | memoryview) -> list[tuple[str, Any]] | None:
 
     None for other texts, and for a List with a mistake.
     """
-    found: list[tuple[str, Any]] = []
+    found = items_of(text)
+    if found is None:
+        return None
+    items, ascii_only = found
+    view = memoryview(text)
     try:
-        _check_encoding(text)
-        for item in msgspec.json.decode(text, type=_List).items:
-            kind = _kind_of(item)
-            found.append((kind, item if kind in _MANY else msgspec.json.decode(item)))
+        if not ascii_only:
+            _check_encoding(view)
+        return [
+            (kind, item if kind in _MANY else msgspec.json.decode(item))
+            for kind, item in ((kind, Raw(view[start:end])) for kind, start, end in items)
+        ]
     except JSON_ERRORS:
         return None
-    return found
 
 
-def _check_encoding(text: bytes | memoryview) -> None:
-    """Raise UnicodeDecodeError for bytes that are not UTF-8, which msgspec skips in unused fields.
+def _check_encoding(view: memoryview) -> None:
+    """Raise UnicodeDecodeError for bytes that are not UTF-8, also in fields that are not read.
 
     A character that is cut off at the end is not JSON either.
     """
-    decoder, view = getincrementaldecoder("utf-8")(), memoryview(text)
+    decoder = getincrementaldecoder("utf-8")()
     for at in range(0, len(view), _CHUNK):  # a str of it all takes up to four times the memory
         decoder.decode(view[at : at + _CHUNK])
-
-
-def _kind_of(item: Raw) -> str:
-    """Return the kind of an object; it is not looked through if it begins as kubectl prints it."""
-    begins = _FIRST_FIELDS.match(item)
-    return begins[1].decode() if begins else msgspec.json.decode(item, type=_Head).kind
 
 
 def _other_workload(document: Object) -> str:

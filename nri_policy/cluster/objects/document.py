@@ -9,7 +9,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Iterator, Mapping
 from functools import lru_cache
-from typing import Any, TypeVar
+from typing import Any, TypeVar, get_args, get_origin
 
 import msgspec
 from msgspec import Raw
@@ -65,6 +65,19 @@ def convert(value: object, kind: type[_Kind], path: str) -> _Kind:
             raise problem from None
         hint = did_you_mean(unknown, _fields_at(kind))
         raise DocumentError(join(problem.path, unknown), f"unknown field{hint}") from None
+
+
+def fields_of(document: type[msgspec.Struct]) -> dict[str, Any]:
+    """Return what is read of such documents, as `native._json_fields` takes it."""
+    return {each.encode_name: _fields_in(each.type) for each in msgspec.structs.fields(document)}
+
+
+def _fields_in(kind: Any) -> dict[str, Any] | None:
+    """Return the fields of a document in a value of *kind*; None for other values."""
+    if isinstance(kind, type) and issubclass(kind, msgspec.Struct):
+        return fields_of(kind)
+    inner = () if get_origin(kind) is dict else get_args(kind)
+    return next(filter(None, map(_fields_in, inner)), None)
 
 
 def plain(value: object) -> Any:

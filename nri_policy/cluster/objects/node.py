@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from functools import lru_cache
 
-from msgspec import Struct
+import msgspec
+from msgspec import Raw, Struct
 
 from nri_policy.cluster.objects.document import (
     Amounts,
@@ -12,10 +14,12 @@ from nri_policy.cluster.objects.document import (
     Offered,
     Wire,
     convert,
+    fields_of,
     join,
     parse_supply,
 )
-from nri_policy.cluster.objects.metadata import ObjectMeta, StatusCondition
+from nri_policy.cluster.objects.metadata import ObjectIdentity, StatusCondition
+from nri_policy.native._json_fields import Fields
 from nri_policy.native._node_documents import read_usual
 
 HOSTNAME = "kubernetes.io/hostname"
@@ -55,9 +59,20 @@ class ClusterNode(Struct, frozen=True, gc=False):
         return self.labels.get(HOSTNAME, self.name)
 
 
+class _Meta(ObjectIdentity, rename="camel", gc=False):
+    labels: dict[str, str] | None = None
+
+
 class _Spec(Struct, gc=False):
     unschedulable: bool | None = None
     taints: list[Taint] | None = None
+
+
+class _Own(Struct, gc=False):
+    """What differs from node to node, in documents."""
+
+    metadata: _Meta
+    spec: _Spec | None = None
 
 
 class _Status(Struct, gc=False):
@@ -65,9 +80,9 @@ class _Status(Struct, gc=False):
     conditions: list[StatusCondition] | None = None
 
 
-class _Node(Struct, gc=False):
-    metadata: ObjectMeta
-    spec: _Spec | None = None
+class _Alike(Struct, gc=False):
+    """What nodes of one kind have alike, in documents."""
+
     status: _Status | None = None
 
 
@@ -84,19 +99,38 @@ def read_node(value: object, path: str) -> ClusterNode:
     )
 
 
+_FIELDS = Fields(fields_of(_Own), fields_of(_Alike))
+_OWN = msgspec.json.Decoder(_Own)
+
+
 def _read(
     value: object, path: str
 ) -> tuple[str, dict[str, str], Offered, tuple[Taint, ...], bool, bool | None]:
     """Return the fields of a node; `ready` is None without a Ready condition."""
-    document = convert(value, _Node, path)
-    _, name = document.metadata.key(path, "a node")
-    spec, status = document.spec or _Spec(), document.status or _Status()
+    own, (offered, ready) = _read_parts(value, path)
+    _, name = own.metadata.key(path, "a node")
+    spec = own.spec or _Spec()
+    labels = own.metadata.labels or {}
+    return name, labels, offered, tuple(spec.taints or ()), bool(spec.unschedulable), ready
+
+
+def _read_parts(value: object, path: str) -> tuple[_Own, tuple[Offered, bool | None]]:
+    """Return what a node has of its own, what it offers, and `ready`; raises DocumentError."""
+    texts = _FIELDS.texts_of(value) if isinstance(value, Raw) else None
+    if texts is not None:
+        try:
+            return _OWN.decode(texts[0]), _status_in(texts[1])
+        except msgspec.ValidationError:
+            pass  # the whole text is read again for the message
+    return convert(value, _Own, path), _read_status(convert(value, _Alike, path))
+
+
+@lru_cache(maxsize=4096)
+def _status_in(text: bytes) -> tuple[Offered, bool | None]:
+    return _read_status(msgspec.json.decode(text, type=_Alike))
+
+
+def _read_status(document: _Alike) -> tuple[Offered, bool | None]:
+    status = document.status or _Status()
     ready = [each.holds for each in status.conditions or () if each.type == "Ready"]
-    return (
-        name,
-        document.metadata.labels or {},
-        tuple((status.allocatable or {}).items()),
-        tuple(spec.taints or ()),
-        bool(spec.unschedulable),
-        any(ready) if ready else None,
-    )
+    return tuple((status.allocatable or {}).items()), any(ready) if ready else None

@@ -18,10 +18,17 @@ from functools import lru_cache
 from sys import intern
 
 import msgspec
-from msgspec import Struct, field
+from msgspec import Raw, Struct, field
 from msgspec.structs import replace
 
-from nri_policy.cluster.objects.document import Amounts, Wire, convert, join, parse_amounts
+from nri_policy.cluster.objects.document import (
+    Amounts,
+    Wire,
+    convert,
+    fields_of,
+    join,
+    parse_amounts,
+)
 from nri_policy.cluster.objects.matching import NodeAffinity, Toleration, check_affinity
 from nri_policy.cluster.objects.metadata import Namespaced, ObjectMeta, OwnerReference
 from nri_policy.cluster.objects.resize import (
@@ -43,6 +50,7 @@ from nri_policy.cluster.objects.scheduler_constraints import (
     constraints_of,
 )
 from nri_policy.kube.why import WHY
+from nri_policy.native._json_fields import Fields
 
 FINISHED = ("Succeeded", "Failed")
 ALWAYS = "Always"  # the restart policy of pods that never end by themselves; the default
@@ -166,7 +174,6 @@ class _Spec(ConstrainedSpec, rename="camel", gc=False):
     node_selector: dict[str, str] | None = None
     tolerations: list[Toleration] | None = None
     affinity: _Affinities | None = None
-    node_name: str | None = None
     scheduling_gates: list[_Gate] | None = None
     priority: int | None = None
     scheduling_group: _SchedulingGroup | None = None
@@ -187,10 +194,40 @@ class _Status(Struct, rename="camel", gc=False):
     observed_generation: int | None = None
 
 
-class _Pod(Struct, gc=False):
+class _Template(Struct, gc=False):
     metadata: ObjectMeta | None = None
     spec: _Spec | None = None
+
+
+class _Bound(Struct, rename="camel", gc=False):
+    node_name: str | None = None
+
+
+class _Own(Struct, gc=False):
+    """What differs from pod to pod, in documents."""
+
+    metadata: ObjectMeta | None = None
+    spec: _Bound | None = None
+
+
+class _Alike(Struct, gc=False):
+    """What pods of one template have alike while they are in the same state, in documents."""
+
+    spec: _Spec | None = None
     status: _Status | None = None
+
+
+class _PodsAlike(Struct, gc=False):
+    """The same, read."""
+
+    document: _Spec
+    written: PodSpec
+    phase: str
+    gates: tuple[str, ...]
+    claims: tuple[PodClaim, ...]
+    unschedulable: str
+    resizing: tuple[_Condition, ...]
+    observed_generation: int | None
 
 
 def effective_containers(
@@ -212,39 +249,73 @@ def effective_containers(
 
 def read_pod(value: object, path: str) -> Pod:
     """Return the pod in a Kubernetes Pod object; raises DocumentError."""
-    document = convert(value, _Pod, path)
-    meta, spec = document.metadata or ObjectMeta(), document.spec or _Spec()
+    own, alike = _read_parts(value, path)
+    meta = own.metadata or ObjectMeta()
     namespace, name = meta.key(path, "a pod")
-    constraints, own = _constraints(spec, meta)
-    written = _spec(spec, join(path, "spec"))
-    resized = _resized(written, document, value, path)
+    constraints, demands = _constraints(alike.document, meta)
+    resized = _resized(alike, meta, value, path)
     return Pod(
         namespace=intern(namespace),
         name=name,
-        spec=resized or written,
-        node=intern(spec.node_name or ""),
-        phase=intern((document.status.phase if document.status else None) or "Pending"),
+        spec=resized or alike.written,
+        node=intern((own.spec.node_name if own.spec else None) or ""),
+        phase=alike.phase,
         labels=_texts(meta.labels),
         # of every pod another, and long
         annotations=_texts(meta.annotations, without=WHY),
         owners=_owners(tuple(meta.owner_references or ())),
-        gates=tuple([each.name for each in spec.scheduling_gates or ()]),
+        gates=alike.gates,
         deleted=bool(meta.deletion_timestamp),
         uid=meta.uid,
-        priority=spec.priority or 0,
+        priority=alike.document.priority or 0,
         revision=meta.resource_version,
         created=intern(meta.creation_timestamp or ""),
         constraints=constraints,
-        own=own,
-        claims=_claims(spec),
-        pod_group=_pod_group(spec),
-        unschedulable=_unschedulable(document.status),
-        resized=written if resized else None,
+        own=demands,
+        claims=alike.claims,
+        pod_group=_pod_group(alike.document),
+        unschedulable=alike.unschedulable,
+        resized=alike.written if resized else None,
     )
 
 
-def _unschedulable(status: _Status | None) -> str:
-    if status is None or status.nominated_node_name:
+_FIELDS = Fields(fields_of(_Own), fields_of(_Alike))
+_OWN = msgspec.json.Decoder(_Own)
+
+
+def _read_parts(value: object, path: str) -> tuple[_Own, _PodsAlike]:
+    """Return what a pod has of its own and what others have alike; raises DocumentError."""
+    texts = _FIELDS.texts_of(value) if isinstance(value, Raw) else None
+    if texts is not None:
+        try:
+            return _OWN.decode(texts[0]), _alike_in(texts[1], path)
+        except msgspec.ValidationError:
+            pass  # the whole text is read again for the message
+    return convert(value, _Own, path), _read_alike(convert(value, _Alike, path), path)
+
+
+@lru_cache(maxsize=MAX_SHARED)
+def _alike_in(text: bytes, path: str) -> _PodsAlike:
+    return _read_alike(msgspec.json.decode(text, type=_Alike), path)
+
+
+def _read_alike(document: _Alike, path: str) -> _PodsAlike:
+    spec, status = document.spec or _Spec(), document.status or _Status()
+    conditions = status.conditions or ()
+    return _PodsAlike(
+        document=spec,
+        written=_spec(spec, join(path, "spec")),
+        phase=intern(status.phase or "Pending"),
+        gates=tuple([each.name for each in spec.scheduling_gates or ()]),
+        claims=_claims(spec),
+        unschedulable=_unschedulable(status),
+        resizing=tuple([each for each in conditions if each.type in (PENDING, IN_PROGRESS)]),
+        observed_generation=status.observed_generation,
+    )
+
+
+def _unschedulable(status: _Status) -> str:
+    if status.nominated_node_name:
         return ""
     for each in status.conditions or ():
         if each.type == "PodScheduled":
@@ -253,17 +324,14 @@ def _unschedulable(status: _Status | None) -> str:
     return ""
 
 
-def _resized(written: PodSpec, document: _Pod, value: object, path: str) -> PodSpec | None:
+def _resized(alike: _PodsAlike, meta: ObjectMeta, value: object, path: str) -> PodSpec | None:
     """Return the spec with the amounts that count while the pod is resized; None if it is not."""
-    status, meta = document.status, document.metadata
-    if status is None:
-        return None
-    pending = [each for each in status.conditions or () if each.type in (PENDING, IN_PROGRESS)]
     # The kubelet may not have seen yet that the spec changed.
-    unseen = status.observed_generation and meta and status.observed_generation != meta.generation
-    if not pending and not unseen:
+    unseen = alike.observed_generation and alike.observed_generation != meta.generation
+    if not alike.resizing and not unseen:
         return None
-    infeasible = any(each.type == PENDING and each.reason == INFEASIBLE for each in pending)
+    written = alike.written
+    infeasible = any(each.type == PENDING and each.reason == INFEASIBLE for each in alike.resizing)
     held = read_held(value, path)
 
     def count(one: Container) -> Container:
@@ -295,7 +363,7 @@ def template_of(pod: Pod) -> Template:
 
 def read_template(value: object, path: str) -> Template:
     """Return a pod template; raises DocumentError."""
-    document = convert(value, _Pod, path)
+    document = convert(value, _Template, path)
     meta, spec = document.metadata or ObjectMeta(), document.spec or _Spec()
     constraints, own = _constraints(spec, meta)
     return Template(
