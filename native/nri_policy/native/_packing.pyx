@@ -48,6 +48,15 @@ cdef class Places:
         return iter([(self.leaf[index], self.pods[index]) for index in range(self.size)])
 
 
+def make_places(list pairs not None):
+    """Return places of pairs of a leaf and its pods, which are in the order of leaves."""
+    cdef Places places = Places(len(pairs))
+    for leaf, pods in pairs:
+        places.leaf[places.size], places.pods[places.size] = leaf, pods
+        places.size += 1
+    return places
+
+
 @cython.final
 cdef class Entries:
     """Entries of assignments, one per leaf. The last entry of a leaf is reused for the same number of pods."""

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
+from itertools import product
 from types import MappingProxyType
 
 from msgspec import Struct
@@ -206,15 +207,16 @@ class GroupPlacement(Struct, frozen=True):
     ) -> GroupStatus | None:
         """Return the status of the group if a search in one of *orders* finds places for *units*.
 
-        All orders share the steps of one search.
+        All orders share the steps of one search. If none helps, the pods of small units go to
+        leaves in every way.
         """
         if keeps_places(self.group, self.more):
             return None
         if any(is_spread(each.workers) or spreading_of(each) for each in units):
             return None
         search = DomainSearch(trial.room_for, trial.state.take)
-        for order in orders:
-            found = search.find(order)
+        for distributed, order in product((False, True), orders):
+            found = search.find(order, distributed=distributed)
             if found is not None:
                 return GroupStatus(
                     state="Placed",

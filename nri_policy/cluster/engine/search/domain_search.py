@@ -3,6 +3,8 @@
 A unit is packed into one domain of its level after the other, best fit first, and the units after
 it into what that leaves (spec cluster.md §5). The search is deterministic and has a fixed length.
 
+A further search puts the few pods of a small unit on leaves in every way, not only best fit.
+
 It undoes its latest choice as soon as the counts show no room for one of the remaining units.
 Where all units are on one tree, it also remembers what was left at the leaves that it had taken
 when it found nothing: other ways to leave the same are not tried.
@@ -20,7 +22,7 @@ from nri_policy.cluster.engine.state.tree import Tree
 from nri_policy.cluster.objects.assignment import Assignment
 from nri_policy.cluster.requests.request import PlacementPlan, Unit
 from nri_policy.native._counts import Counts
-from nri_policy.native._packing import Refusal
+from nri_policy.native._packing import Places, Refusal, make_places
 from nri_policy.native._unit_slices import (
     UnitSlices,
     all_may_fit,
@@ -33,6 +35,7 @@ MAX_STEPS = 2000  # one for each unit that is packed into a domain, and one more
 _PLACES = 3  # places that it takes there
 _LEAVES = 64  # leaves that are counted anew
 _DOMAINS = 16  # domains that are compared
+MAX_DISTRIBUTED = 4  # pods of a unit that go to leaves in every way
 
 Assignments = Mapping[str, Assignment]
 
@@ -86,14 +89,18 @@ class DomainSearch:
         self._room_for = room_for
         self._take = take
         self._steps = 0
+        self._distributed = False  # whether small units go to leaves in every way
         self._rooms: dict[tuple[str, ...], UnitCounts] = {}
         self._on_one_tree: list[_Left] = []  # by the number of packed units; else empty
         self._refused = set[object]()  # what was left where nothing was found
 
-    def find(self, units: Sequence[Unit]) -> dict[str, Assignment] | None:
+    def find(
+        self, units: Sequence[Unit], *, distributed: bool = False
+    ) -> dict[str, Assignment] | None:
         """Return places of all *units*, searched in this order; None without a result.
 
-        Further orders of the same units go on with the steps that are left.
+        *distributed* puts pods of small units on leaves in every way. Further searches for the same
+        units go on with the steps that are left.
         """
         self._refused = set()
         left = self._count(units, [])
@@ -102,6 +109,11 @@ class DomainSearch:
             self._on_one_tree = [
                 _Left(units[at:], left.rooms[at:], left.slices[at:]) for at in range(len(units))
             ]
+            if distributed and not any(map(_is_small, units, left.rooms)):
+                return None
+        elif distributed:
+            return None
+        self._distributed = distributed
         found = self._find(units, [])
         return None if found is None else _assignments_of(found)
 
@@ -116,14 +128,7 @@ class DomainSearch:
             if state in self._refused:
                 return None
         unit, room = left.units[0], left.rooms[0]
-        for domain, wanted in self._tries(left):
-            self._steps += 1
-            if self._steps > MAX_STEPS:
-                return None
-            try:
-                places, leader = pack_as_wanted(room.counts, wanted, unit.workers.count, domain)
-            except Refusal:
-                continue
+        for places, leader in self._tries(left):
             found = _Taken(unit, room, PackedUnit(places, leader, room.wanted.level))
             if len(left.units) == 1:
                 return [*taken, found]
@@ -157,18 +162,37 @@ class DomainSearch:
             self._steps += room.tree.shape.domains.leaves // _LEAVES
         return room
 
-    def _tries(self, left: _Left) -> Iterator[tuple[int, PlacementPlan]]:
-        """Yield domains to try, each with the plans to pack by.
+    def _tries(self, left: _Left) -> Iterator[tuple[Places, int]]:
+        """Yield where the next unit may go, as long as there are steps.
 
-        A leaf has one plan. Others have a second one that fills the domains below in the opposite
-        order of size, those below the slice level, too.
+        A leaf is packed by one plan. Others have a second one that fills the domains below in the
+        opposite order of size, those below the slice level, too.
         """
-        wanted, domains = left.rooms[0].wanted, left.rooms[0].tree.shape.domains
+        unit, room = left.units[0], left.rooms[0]
+        wanted, domains = room.wanted, room.tree.shape.domains
         other = replace(wanted, ascending=not wanted.ascending, compact=not wanted.compact)
         for domain in self._domains(left):
-            yield domain, wanted
-            if domain < 0 or domains.children(domain):
-                yield domain, other
+            if self._distributed and _is_small(unit, room):
+                self._steps += len(_leaves_below(room.tree, domain)) // _DOMAINS
+                for places in _distributions(left, domain):
+                    if not self._step():
+                        return
+                    yield make_places(places), -1
+                continue
+            above_leaves = domain < 0 or domains.children(domain)
+            for plan in (wanted, other) if above_leaves else (wanted,):
+                if not self._step():
+                    return
+                try:
+                    found = pack_as_wanted(room.counts, plan, unit.workers.count, domain)
+                except Refusal:
+                    continue
+                yield found
+
+    def _step(self) -> bool:
+        """Take a step; return whether there was one left."""
+        self._steps += 1
+        return self._steps <= MAX_STEPS
 
     def _domains(self, left: _Left) -> Iterator[int]:
         """Yield domains to try, -1 for any; domains with equal counts for every unit count once."""
@@ -202,3 +226,50 @@ def _slices_of(unit: Unit, room: UnitCounts) -> UnitSlices:
         whole=wanted.required,
         within=room.within,
     )
+
+
+def _is_small(unit: Unit, room: UnitCounts) -> bool:
+    """Whether the pods of a unit are few enough to go to leaves in every way, and may differ."""
+    wanted, last = room.wanted, room.tree.shape.domains.levels - 1
+    alone = unit.leader is None and not wanted.inner and wanted.apart < 0
+    in_leaves = wanted.size == 1 or wanted.slice_level == last
+    in_one_leaf = wanted.required and wanted.level == last
+    return alone and in_leaves and not in_one_leaf and unit.workers.count <= MAX_DISTRIBUTED
+
+
+def _leaves_below(tree: Tree, domain: int) -> range:
+    domains = tree.shape.domains
+    return range(domains.leaves) if domain < 0 else domains.leaves_below(domain)
+
+
+def _distributions(left: _Left, domain: int) -> Iterator[list[tuple[int, int]]]:
+    """Yield all ways to put the pods of the next unit on leaves of *domain*: leaves and pods.
+
+    Leaves beside each other that are equal for all units are interchangeable.
+    """
+    room, pods = left.rooms[0], left.units[0].workers.count
+    tree, size = room.tree, room.wanted.size
+    last = tree.shape.domains.levels - 1
+    first = tree.shape.domains.of_level(last).start
+    alike: dict[object, list[int]] = {}
+    for leaf in _leaves_below(tree, domain):
+        if room.counts.of(first + leaf)[0] >= size:
+            above = tree.shape.domains.above(leaf, last - 1) if last else 0
+            free = (*tree.rows.room(leaf).values(),)
+            kind = above, free, describe_domain(left.slices, first + leaf)
+            alike.setdefault(kind, []).append(leaf)
+    kinds = [own[: pods // size] for own in alike.values()]
+    fits = [room.counts.of(first + own[0])[0] // size * size for own in kinds]
+
+    def put(kind: int, at: int, most: int, rest: int) -> Iterator[list[tuple[int, int]]]:
+        """Yield ways for *rest* pods from a leaf of a kind on, which gets *most* pods at most."""
+        if not rest:
+            yield []
+        elif kind < len(kinds):
+            if at < len(kinds[kind]):
+                for here in range(min(most, rest), 0, -size):
+                    for others in put(kind, at + 1, here, rest - here):
+                        yield [(kinds[kind][at], here), *others]
+            yield from put(kind + 1, 0, fits[kind + 1] if kind + 1 < len(fits) else 0, rest)
+
+    yield from map(sorted, put(0, 0, fits[0] if fits else 0, pods))

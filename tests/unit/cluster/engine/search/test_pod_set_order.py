@@ -107,6 +107,48 @@ def test_a_search_spreads_a_slice_over_more_hosts_than_it_needs() -> None:
     assert status["message"].startswith("placed by a search")
 
 
+def test_a_search_puts_few_pods_on_hosts_in_every_way() -> None:
+    """Leader and workers find room only if each host has one of the others."""
+    nodes = [
+        node("a1", RACK="a", cpu=6, gpu=8),
+        node("a2", RACK="a", cpu=5, gpu=4),
+        node("a3", RACK="a", cpu=6, gpu=6),
+    ]
+    led = RACK | {"leaderGroup": "led"}
+    sets = (
+        pod_set(1, led, name="leader", cpu=2),
+        pod_set(4, led, name="workers", cpu=1, gpu=3),
+        pod_set(3, RACK, name="others", cpu=3),
+    )
+    status = place(*sets, nodes=nodes)
+    assert placed(status) == {
+        "leader": {"a1": 1},
+        "workers": {"a1": 1, "a2": 1, "a3": 2},
+        "others": {"a1": 1, "a2": 1, "a3": 1},
+    }
+    assert status["message"] == "placed by a search in the order others, workers, leader"
+
+
+def test_a_search_leaves_a_host_to_those_that_need_it() -> None:
+    """Hosts a1 to a3 are equal for pods in one rack, but others can use only a1 and a2."""
+    nodes = [
+        node("a1", RACK="a", cpu=4, gpu=4),
+        node("a2", RACK="a", cpu=4, gpu=4),
+        node("a3", RACK="a", cpu=3, gpu=2),
+        node("b1", RACK="b", cpu=4, gpu=8),
+        node("c1", RACK="c", cpu=7, gpu=3),
+    ]
+    sets = (
+        pod_set(2, {"required": HOSTNAME}, name="one", cpu=2, gpu=1),
+        pod_set(2, {"unconstrained": True}, name="single", cpu=4, gpu=4),
+        pod_set(2, RACK, name="near", cpu=3, gpu=2),
+    )
+    status = place(*sets, nodes=nodes)
+    assert placed(status)["one"] == {"c1": 2}
+    assert placed(status)["near"].keys() > {"a3"}
+    assert status["message"].startswith("placed by a search")
+
+
 def test_a_search_does_not_try_twice_what_leaves_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
     """Six hosts for seven sets that need one each: each selection of hosts is tried once."""
     taken = []
