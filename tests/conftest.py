@@ -31,13 +31,16 @@ END_TO_END = "tests/e2e/"
 # The longest of those that xdist, which begins with the modules of most tests, would begin last:
 # the others would be done by then, and wait for them.
 LONGEST = (
-    *("tests/e2e/test_upgrade.py", "tests/e2e/test_given_up.py", "tests/e2e/test_systemd.py"),
-    *("tests/e2e/test_owners_storm.py", "tests/e2e/test_storm.py", "tests/e2e/test_rooms.py"),
+    *("tests/e2e/test_upgrade.py", "tests/e2e/test_given_up.py", "tests/e2e/test_peer_pod.py"),
+    *("tests/e2e/test_systemd.py", "tests/e2e/test_owners_storm.py", "tests/e2e/test_storm.py"),
+    "tests/e2e/test_rooms.py",
     *("tests/property/test_engine.py", "tests/property/test_replay.py"),
     *("tests/property/test_updates.py", "tests/loop/test_plays.py"),
 )
 
 SINGLE = ("tests/property/", "tests/loop/")  # each test computes for long
+# its tests need one folder of the host, and would wait for each other in many processes
+TOGETHER = "tests/e2e/test_peer_pod.py"
 
 LIMIT = 2 * HANGS  # seconds for a test with its fixtures: one that takes longer hangs
 SLOW = ("tests/cluster/", "tests/guest/", "tests/e2e/debian/")  # their fixtures build and boot
@@ -98,14 +101,14 @@ class Scheduling(LoadScopeScheduling):  # type: ignore[misc]  # xdist has no typ
     """Gives a module's tests to one process, which sets up for them once.
 
     Of a module that runs against real runtimes or nodes, those of each one, which the first
-    parameter names; of the SINGLE ones each test by itself.
+    parameter names, unless it is TOGETHER; of the SINGLE ones each test by itself.
     """
 
     def _split_scope(self, nodeid: str) -> str:
         module, _, test = nodeid.partition("::")
         if module.startswith(SINGLE):
             return nodeid
-        if module.startswith((END_TO_END, "tests/cluster/")):
+        if module.startswith((END_TO_END, "tests/cluster/")) and module != TOGETHER:
             return f"{module} {test.partition('[')[2].rstrip(']').partition('-')[0]}"
         return module
 

@@ -8,7 +8,7 @@ import sys
 from pathlib import Path
 from unittest.mock import Mock
 
-from tests.conftest import END_TO_END, LONGEST, Scheduling
+from tests.conftest import END_TO_END, LONGEST, TOGETHER, Scheduling
 
 ROOT = Path(__file__).parents[2]
 TEST = """
@@ -119,6 +119,7 @@ def test_the_tests_of_a_module_and_a_runtime_stay_together() -> None:
     assert scope("tests/e2e/test_rooms.py::test_slow[cri-o-daemon restarted meanwhile]") == room
     assert scope("tests/e2e/test_rooms.py::test_room[trixie]") != room
     assert scope("tests/e2e/test_owners.py::test_slow[cri-o]") != room
+    assert len({scope(f"{TOGETHER}::test_{name}[{name}]") for name in ("trixie", "cri-o")}) == 1
     node = scope("tests/cluster/test_node.py::test_runs[1.34.4-late]")
     assert scope("tests/cluster/test_node.py::test_ends[1.34.4]") == node
     assert scope("tests/cluster/test_node.py::test_ends[1.36.3]") != node
@@ -170,4 +171,4 @@ def test_the_longest_begin_first_of_their_kind() -> None:
 
 
 def test_the_longest_are_there() -> None:
-    assert [each for each in LONGEST if not (ROOT / each).is_file()] == []
+    assert [each for each in (*LONGEST, TOGETHER) if not (ROOT / each).is_file()] == []
