@@ -78,10 +78,13 @@ def replayed(path: Path, after: int = 0) -> Engine:
 
     Through the records with higher numbers than *after*.
     """
+    return replay(record for record in records(path) if record.seq > after)
+
+
+def replay(journal: Iterable[Record]) -> Engine:
+    """Return an engine that went through these records and came to the very same decisions."""
     recorded = RecordedReplay()
-    for record in records(path):
-        if record.seq <= after:
-            continue
+    for record in journal:
         differences = [*recorded.step(record)]
         assert not differences, differences[0]
     assert recorded.engine is not None
