@@ -83,35 +83,12 @@ MONITOR = [
 ]
 
 GUESTS = {  # shared out in this order: the longest first, and two at a time end together
+    "plain": Hardware(smp=SIXTEEN, memory=1536, numa=FOUR_NODES),
     "systemd": Hardware(
         smp=EIGHT,
         memory=1024,
         numa=[*nodes(["0-3", "4-7"], [512] * 2), *distances({0: 0, 1: 1})],
         systemd=True,
-    ),
-    "plain": Hardware(smp=SIXTEEN, memory=1536, numa=FOUR_NODES),
-    "isolated": Hardware(
-        smp=SIXTEEN, memory=1536, numa=FOUR_NODES, cmdline="isolcpus=4-7 nohz_full=4-7"
-    ),
-    # CPUs 6 and 7 stay offline; the memory of node 2, near to 0, and 3, near to 1, is movable only
-    "added": Hardware(
-        smp=EIGHT,
-        memory=1024,
-        machine="q35,nvdimm=on",
-        numa=[
-            *nodes(["0-3", "4-7", "", ""], [512, 512, 0, 0]),
-            *distances({0: 0, 1: 1, 2: 0, 3: 1}),
-        ],
-        devices=[*added(2, 512), *added(3, 512)],
-        cmdline="maxcpus=6 memhp_default_state=online_movable",
-    ),
-    "large": Hardware(
-        smp="96,sockets=4,cores=12,threads=2",
-        memory=2048,
-        numa=[
-            *nodes([f"{cpu}-{cpu + 23}" for cpu in range(0, 96, 24)], [512] * 4),
-            *distances({node: node for node in range(4)}),
-        ],
     ),
     "devices": Hardware(
         smp=EIGHT,
@@ -135,19 +112,42 @@ GUESTS = {  # shared out in this order: the longest first, and two at a time end
         ],
         modules=("loop", "virtio_blk"),
     ),
+    "isolated": Hardware(
+        smp=SIXTEEN, memory=1536, numa=FOUR_NODES, cmdline="isolcpus=4-7 nohz_full=4-7"
+    ),
+    "large": Hardware(
+        smp="96,sockets=4,cores=12,threads=2",
+        memory=2048,
+        numa=[
+            *nodes([f"{cpu}-{cpu + 23}" for cpu in range(0, 96, 24)], [512] * 4),
+            *distances({node: node for node in range(4)}),
+        ],
+    ),
     # dram 0 and 1, pmem 2 and 3, hbm 4 and 5
     "tiers": Hardware(smp=EIGHT, memory=2560, machine="q35,hmat=on", numa=[*tiered()]),
-    # a virtual machine with a socket for each CPU; huge pages are on node 1 only
-    "sockets": Hardware(
-        smp="8,sockets=8,cores=1,threads=1",
+    # CPUs 6 and 7 stay offline; the memory of node 2, near to 0, and 3, near to 1, is movable only
+    "added": Hardware(
+        smp=EIGHT,
         memory=1024,
-        numa=[*nodes(["0-3", "4-7"], [512] * 2), *distances({0: 0, 1: 1})],
-        cmdline="hugepagesz=2M hugepages=1:16",
+        machine="q35,nvdimm=on",
+        numa=[
+            *nodes(["0-3", "4-7", "", ""], [512, 512, 0, 0]),
+            *distances({0: 0, 1: 1, 2: 0, 3: 1}),
+        ],
+        devices=[*added(2, 512), *added(3, 512)],
+        cmdline="maxcpus=6 memhp_default_state=online_movable",
     ),
     # node 1 has no memory, node 2 no CPUs
     "asymmetric": Hardware(
         smp=EIGHT,
         memory=1024,
         numa=[*nodes(["0-3", "4-7", ""], [512, 0, 512]), *distances({0: 0, 1: 1, 2: 1})],
+    ),
+    # a virtual machine with a socket for each CPU; huge pages are on node 1 only
+    "sockets": Hardware(
+        smp="8,sockets=8,cores=1,threads=1",
+        memory=1024,
+        numa=[*nodes(["0-3", "4-7"], [512] * 2), *distances({0: 0, 1: 1})],
+        cmdline="hugepagesz=2M hugepages=1:16",
     ),
 }

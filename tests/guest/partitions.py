@@ -588,6 +588,8 @@ def play(cgroups: Cgroups, steps: str) -> str:
             outcome = step
         except OSError as error:
             outcome = f"{step}: {errno.errorcode[error.errno or 0]}"
+        if number + 1 < known:
+            continue
         now = {each: _shown(cgroups, each) for each in made}
         changed = [f"    {each}: {text}" for each, text in now.items() if text != before.get(each)]
         if number >= known:
