@@ -3,7 +3,8 @@
 Owns what is in it: Python with what the project and its tests need, both versions of containerd,
 CRI-O where that is built, the newest runc, busybox for the rest. Nothing of the project itself:
 that is handed in at boot.
-Made without root and without installing anything, and kept until what it is made of changes.
+Made without root and without installing anything, once for all clones, and kept for what it is made
+of until nobody has used it for a week.
 """
 
 from __future__ import annotations
@@ -15,15 +16,14 @@ import shutil
 import struct
 import subprocess
 import sys
+import time
 import tomllib
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 
-from tools import debs, runtimes
-from tools.debs import locked
+from tools import cache, debs, runtimes
 
 PROJECT = Path(__file__).resolve().parents[2]
-CACHE = PROJECT / ".cache" / "guest"
 SUITE = "trixie"
 PYTHON = "3.13"  # that suite's
 COMPILED = "cpython-313"  # in the names of its compiled modules
@@ -55,6 +55,7 @@ LEFT_OUT = (
     "usr/lib/systemd/system-generators",
 )
 
+UNUSED = 7 * 24 * 3600.0  # seconds after which an image is removed
 START = 1 << 20  # bytes before the partition
 SIGNATURE = 0x6E72692D
 ROOT = f"PARTUUID={SIGNATURE:08x}-01"  # the kernel names disks in the order that it meets them
@@ -82,16 +83,16 @@ def root_image() -> Path:
         "this": Path(__file__).read_text(),
     }
     key = hashlib.sha256(json.dumps(made_of).encode()).hexdigest()[:16]
-    image = CACHE / f"{key}.disk"
-    CACHE.mkdir(parents=True, exist_ok=True)
-    with locked(CACHE / "lock"):
-        if not image.exists():
-            for old in CACHE.glob("*.disk"):
-                old.unlink()
-            of_opt = {suite: folder / "usr" / "bin" for suite, folder in containerds.items()}
-            if crio is not None:
-                of_opt["cri-o"] = crio
-            _make(image, system, of_opt, runc, requirements)
+    of_opt = {suite: folder / "usr" / "bin" for suite, folder in containerds.items()}
+    if crio is not None:
+        of_opt["cri-o"] = crio
+    folder = cache.folder("guest", key)
+    image = folder / "root.disk"
+    cache.build_once(image, folder, lambda: _make(image, system, of_opt, runc, requirements))
+    image.touch()
+    for each in folder.parent.glob(f"*/{image.name}"):
+        if time.time() - each.stat().st_mtime > UNUSED:
+            each.unlink(missing_ok=True)
     return image
 
 
