@@ -33,7 +33,7 @@ test-daemon: $(BUILT) ## unit tests of the daemon alone: PYTHON=python3.14
 # (~/.cache/nri-policy, or what NRI_POLICY_CACHE names); needs Go, a C compiler and, for runtimes, root
 test-all: $(BUILT) ## all tests on everything there is to build: an hour more the first time
 	@echo "test-all: build what is missing (an hour, once), then make test on every runtime, test-guest (on two cores"
-	@echo "test-all: a quarter of an hour), test-cluster and faults; one that fails does not stop the others"
+	@echo "test-all: up to half an hour), test-cluster and faults; one that fails does not stop the others"
 	$(PY) -m tools.runtimes
 	NRI_POLICY_EVERY_RUNTIME=1 $(MAKE) --keep-going test test-guest test-cluster faults
 
