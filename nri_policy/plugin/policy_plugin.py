@@ -330,6 +330,7 @@ class PolicyPlugin:
         if phase is Phase.STARTING and self._executor.state.hears_starts:
             self._components.ended_early.add(container.id)
         if phase in _UNSTARTED and container.state == nri_pb2.CONTAINER_CREATED:
+            self._enter(container.id, Phase.CREATED)  # no longer under creation
             return nri_pb2.StopContainerResponse(update=self._answers.take())
         await self._components.partitions.end(container.id)
         self._components.forget(container.id)

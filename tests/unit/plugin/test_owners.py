@@ -37,7 +37,7 @@ from nri_policy.plugin.policy_plugin import PolicyPlugin
 from nri_policy.proto import nri_pb2 as pb
 from nri_policy.report import explanation_report
 from nri_policy.simulation.cgroups import SimulatedCgroups
-from nri_policy.simulation.containers import CRIError
+from nri_policy.simulation.containers import CRIError, SimulatedContainer
 from nri_policy.simulation.embedded import EmbeddedRuntime
 from nri_policy.store.history import History
 from nri_policy.workload.pod import ContainerState
@@ -643,6 +643,26 @@ async def test_a_creation_that_nobody_waits_for_any_more_is_released_where_the_r
         assert (given_up.id in it.daemon.node.view.placed) is not hides
         assert [each.reason for each in events] == ["EndedWithoutEvent"] * (hides + unlike)
         assert await it.start(pod("next", "1")) == [] if hides else True
+
+
+async def test_a_container_that_failed_to_start_is_not_taken_for_one_under_creation(
+    tmp_path: Path,
+) -> None:
+    """Nothing shows that it is gone but its lack in the list."""
+
+    async def fail(where: str, container: SimulatedContainer) -> None:
+        if where == "starting" and container.key == "default/fails/main":
+            raise CRIError("no such program")
+
+    async with served(tmp_path, ONE_POOL, version="1.7.24") as it:
+        it.runtime.between = fail
+        assert len(await it.start(pod("stays", "1"), pod("fails", "1"))) == 1
+        failed = it.runtime.container("fails/main")
+        assert failed.id in it.daemon.node.view.placed, "the kubelet may start it again"
+        it.runtime._forget(failed)  # removed while we are not connected
+        it.daemon._session.reconnect()
+        await it.runtime.synchronized(after=1)
+        assert failed.id not in it.daemon.node.view.placed
 
 
 @pytest.mark.parametrize(("name", "version"), [("cri-o", "1.36.3"), ("containerd", "1.7.24")])
