@@ -123,6 +123,7 @@ def test_what_is_no_json_is_not_skipped(wrong: str) -> None:
         *("[]", "7", '{"kind":"List"}', '{"items":[]}', '{"kind":"PodList","items":[]}'),
         *('{"kind":"List","items":7}', '{"kind":"List","items":[7]}'),
         *('{"kind":"List","items":[{}]}', '{"kind":"List","items":[{"kind":7}]}'),
+        '{"kind":"List","items":[{"kind":"Pöd"}]}',
         '{"kind":"List","items":[],"items":[]}',
         '{"kind":"List","items":[]} {}',
     ],

@@ -21,7 +21,6 @@ cdef enum:
     MAX_TEXTS = 2  # of one object
 
 
-
 cdef struct Field:
     const char *name
     Py_ssize_t size
@@ -154,6 +153,8 @@ cdef const char *_read_items(
         if at == NULL:
             return NULL
         name = PyBytes_FromStringAndSize(kind.start, kind.size)
+        if not name.isascii():
+            return NULL
         if name not in kinds:
             kinds[name] = name.decode()
         found.append((kinds[name], item - start, at - start))
