@@ -389,7 +389,7 @@ class Cgroups:
     def cpus_above_pods(self, cgroups: Iterable[str]) -> Mapping[str, CPUSet]:
         """Return the CPUs of the cgroups above the pods of *cgroups*, by path.
 
-        Also of those where kubelets keep their pods; only of those that have CPUs of their own.
+        Also of the kubelet's usual top cgroups. Cgroups without a cpuset of their own are left out.
         """
         paths = filter(None, map(folder_of, cgroups))
         above = {*TOPS, *(each for path in paths for each in [*ancestors(path)][:-1])}

@@ -1,8 +1,8 @@
 """Finds cgroups above pods with fewer CPUs than the daemon places containers on.
 
-Somebody has narrowed them, as an administrator who sets AllowedCPUs= of a slice. On cgroup v1 a
-container that is placed on the other CPUs does not start; on version 2 it runs without them, or on
-all that the cgroup has.
+For example, an administrator has set AllowedCPUs= of kubepods.slice. On cgroup v1 a container that
+is placed on the missing CPUs does not start. On version 2 it runs without these CPUs, or on all
+CPUs of the cgroup above if it is placed on no others.
 """
 
 from __future__ import annotations

@@ -131,7 +131,7 @@ def _items_in(text: bytes | memoryview) -> list[tuple[str, Any]] | None:
 
 
 def _check_encoding(view: memoryview) -> None:
-    """Raise UnicodeDecodeError for bytes that are not UTF-8, also in fields that are not read.
+    """Raise UnicodeDecodeError for invalid UTF-8, also in unused fields.
 
     A character that is cut off at the end is not JSON either.
     """

@@ -18,6 +18,7 @@ import os
 import threading
 from pathlib import Path
 
+from nri_policy.foundation.threads import start
 from nri_policy.foundation.wording import problem_of
 
 log = logging.getLogger(__name__)
@@ -141,7 +142,7 @@ async def _wait(folder: int) -> None:
                 os.close(folder)
 
     # a daemon thread: the process can end while it waits
-    threading.Thread(target=lock, name="another daemon", daemon=True).start()
+    start(threading.Thread(target=lock, name="another daemon", daemon=True))
     try:
         await locked.wait()
     except BaseException:

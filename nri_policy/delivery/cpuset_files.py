@@ -96,7 +96,7 @@ class CpusetFiles:
         return Confined(cpus=after, written=True, error=error)
 
     def _has_below(self, path: str) -> bool:
-        """Whether a cgroup has children whose cpusets do not follow it by themselves."""
+        """Whether cgroups below must be written, too: on version 1, their cpusets do not follow."""
         return self._nested and os.stat(path, dir_fd=self._top).st_nlink > 2  # it has folders
 
     def _narrow(self, path: str, file: int, now: CPUSet, target: CPUSet) -> None:

@@ -121,7 +121,7 @@ class DeliveryState(Observations):
         else:
             known = known.informed(own, lost=False)
         self.put(about, replace(known, in_flight=self._flight(lost=False)))
-        if known.phase is not Phase.CREATING:  # what its cgroup has shows after its START
+        if known.phase is not Phase.CREATING:  # its cgroup shows that only after START
             self._look_soon()
 
     def _send(self, updates: Changes, *, answer: bool = False, carrier: str = "") -> None:
@@ -318,7 +318,7 @@ class DeliveryState(Observations):
             self._resized = set()
 
     def _action_ended(self, event: inputs.ActionEnded) -> None:
-        """Schedule another run of an action that has not finished its work."""
+        """Schedule an action again that left work undone."""
         unplanned = self.due[event.action] == math.inf  # no input has planned another run since
         match event.action:
             case Action.WRITE if unplanned and self.by_file:  # some have still to leave

@@ -441,7 +441,7 @@ class Executor:
                 await self.take_back(each.container_id, each.found)
 
     async def look_at_overlaps(self, container_ids: Collection[str]) -> None:
-        """Check containers that were seen on exclusive CPUs of others; no other one overlaps.
+        """Check the containers that a look has found on exclusive CPUs of other containers.
 
         Containers about to be written are skipped: neighbours of a new partition leave later.
         """

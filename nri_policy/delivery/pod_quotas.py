@@ -1,7 +1,7 @@
 """Pod quotas: the CFS quota of the cgroups of pods; spec placement.md §3.1.
 
-A pod's cgroup has the sum of its containers' quotas, which throttles them as their own would. It
-has no quota while no started container has one; otherwise it has the kubelet's. The runtime does
+A pod's cgroup has the sum of its containers' quotas, which throttles them as their own would. While
+no started container has a quota, the pod has none; otherwise it has the kubelet's. The runtime does
 not set this quota, so the file is written here.
 
 Rule 1: a request waits for a file only where a container starts, `MAX_WAIT` at most. Rule 2: a

@@ -133,7 +133,7 @@ class HTTPServer(ThreadingHTTPServer):
             return
         try:
             super().process_request(request, client_address)
-        except RuntimeError:  # no more threads can be started: the others wait for this one
+        except RuntimeError:  # without a free thread this one serves it, and other connections wait
             self.process_request_thread(request, client_address)
 
     def close_request(self, request: Any) -> None:

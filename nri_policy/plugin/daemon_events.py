@@ -83,7 +83,7 @@ class DaemonEvents:
                     self._decisions.decide(PodStopped(pod_id=each))
 
     async def elapse(self, *, anyway: bool = False) -> None:
-        """Do what is due by now; have that stored *anyway*, also if it is nothing."""
+        """End the cold starts that are due; *anyway* stores an event also if none is due."""
         async with self._node.turn:
             now, deadline = self._components.executor.clock.date(), self._node.view.next_deadline
             if anyway or (deadline is not None and deadline <= now):

@@ -429,7 +429,7 @@ class _Reconciliation:
         return self._lost_label()
 
     def _describe_updated(self) -> str:
-        """Return which pods wait that have another template than those that have the places."""
+        """Return the names of the pods of a new template that wait; empty without any."""
         new = [each.pod.name for each in self._find_unlike(self._members) if self._is_gated(each)]
         if not new:
             return ""

@@ -81,7 +81,7 @@ class _Status(Struct, gc=False):
 
 
 class _Alike(Struct, gc=False):
-    """What nodes of one kind have alike, in documents."""
+    """The fields of a Node document that are equal for nodes of one kind."""
 
     status: _Status | None = None
 

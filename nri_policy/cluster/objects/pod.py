@@ -211,7 +211,7 @@ class _Own(Struct, gc=False):
 
 
 class _Alike(Struct, gc=False):
-    """What pods of one template have alike while they are in the same state, in documents."""
+    """The fields of a Pod document that are equal for pods of one template in one state."""
 
     spec: _Spec | None = None
     status: _Status | None = None

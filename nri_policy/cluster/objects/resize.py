@@ -1,4 +1,4 @@
-"""What a pod has while it is resized in place, by its status (KEP-1287).
+"""The amounts of a pod during a resize in place, by its status (KEP-1287).
 
 kube-scheduler counts of each container the largest of what it requests, what the kubelet allocated
 and what the runtime has. Of a resize that the node can never do, the request does not count.

@@ -117,7 +117,7 @@ class GroupsOfPods:
     def _put(self, key: Key, pods: PodSet, path: str, *, named: bool) -> None:
         """Add pods to the pod set of their group that they name, or that is like them.
 
-        *path* is that of the metadata of the object that has or makes them.
+        *path* leads to the metadata of the pod, or of the object that makes the pods.
         """
         if key in self._groups and not (named and key in self._sizes):
             raise DocumentError(join(path, "name"), f"{quoted(key[1])} names two groups")

@@ -187,7 +187,7 @@ def _add_groups(
 ) -> list[Key]:
     """Add the groups that an object other than a pod stands for; return which these are.
 
-    Pods whose template names a group are of that one.
+    A pod belongs to the group that its template names.
     """
     keys = []
     for found in _groups_of(value, runtimes, path):

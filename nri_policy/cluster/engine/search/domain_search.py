@@ -245,7 +245,7 @@ def _leaves_below(tree: Tree, domain: int) -> range:
 def _distributions(left: _Left, domain: int) -> Iterator[list[tuple[int, int]]]:
     """Yield all ways to put the pods of the next unit on leaves of *domain*: leaves and pods.
 
-    Leaves beside each other that are equal for all units are interchangeable.
+    Sibling leaves with equal room for every unit are interchangeable.
     """
     room, pods = left.rooms[0], left.units[0].workers.count
     tree, size = room.tree, room.wanted.size

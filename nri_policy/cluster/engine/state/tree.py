@@ -89,7 +89,7 @@ class Tree:
         del self._by_name[len(paths) :]
         found = index_nodes(first, paths)
         if topology.by_host and (others or len(found[1]) < len(first)):
-            # the path of a node that takes part is not that of another, which may be its old self
+            # a node that takes part keeps its path beside a cordoned one of its host: its old self
             every = [each for each in every if each.name not in self.left_out]
             self._by_name = array("i", bytes(4 * len(every)))
             paths, first, others = arrange(
