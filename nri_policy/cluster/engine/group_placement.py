@@ -17,6 +17,10 @@ from msgspec.structs import replace
 from nri_policy.cluster.engine.search.crowding import nodes_in, spreading_of
 from nri_policy.cluster.engine.search.domain_search import DomainSearch
 from nri_policy.cluster.engine.search.exclusive import find_taken_domains
+from nri_policy.cluster.engine.search.job_set_domains import (
+    find_domains_of_steps,
+    find_other_steps,
+)
 from nri_policy.cluster.engine.search.pod_set_order import Orders, describe_order
 from nri_policy.cluster.engine.search.replacement import find_kept_leaves
 from nri_policy.cluster.engine.search.shared_domain import find_shared_domains, sum_requests
@@ -122,10 +126,13 @@ class GroupPlacement(Struct, frozen=True):
             other = unit and self._place_in_another_order(inside, steps, unit)
             return other or status
         counts = [trial.room_for(unit, {}) for unit in steps]
+        others = self._domains_of_job_set(steps, level)
         closest: Path = ()
         order = steps
         for at in [level] if together.required else range(level, -1, -1):
             domains, most = find_shared_domains(steps, counts, at)
+            if others:
+                domains = iter(dict.fromkeys(path[: at + 1] for path in others))
             found, first = self._place_in_one(trial, order, domains)
             if found is not None:
                 return found
@@ -139,9 +146,23 @@ class GroupPlacement(Struct, frozen=True):
         inside = replace(trial, within=closest)
         status, unit = self._place_steps(inside, steps, explain=self.explain)
         if self.explain:
-            why = describe_closest(together.level, closest, steps, unit, status.message)
+            beside = others.get(closest, "")
+            why = describe_closest(together.level, closest, steps, unit, status.message, beside)
             status = replace(status, message=why)
         return status
+
+    def _domains_of_job_set(self, steps: Sequence[Unit], level: int) -> dict[Path, str]:
+        """Return the domains of *level* that the group shares with other steps of its JobSet.
+
+        Each with the name of such a group. None if the group has a domain to itself, or keeps
+        places in one.
+        """
+        out = self.state.usages.out
+        groups = (each for key, each in self.state.groups.items() if key not in out)
+        others = find_other_steps(self.group, groups)
+        if not others or (keeps_places(self.group, self.more) and self._rest_of(steps, level)):
+            return {}
+        return find_domains_of_steps(others, level, tree_of(self.state, steps[0]))
 
     def _nearest_first(
         self, trial: UnitPlacement, steps: Sequence[Unit], level: int

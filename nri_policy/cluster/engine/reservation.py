@@ -7,7 +7,8 @@ Required or preferred level: a domain whose hosts could hold the group then: the
 its pods fit now, then the one with most free, then the lowest values. In it, and everywhere for a
 group without a level: the freest hosts, as few as could hold the group. Pod sets come one after the
 other; one that fits beside those before it gets no more hosts. For pods that a running group lacks:
-the freest hosts, as few as hold them, where its request lets them go.
+the freest hosts, as few as hold them, where its request lets them go. Other steps of the
+group's JobSet stay: they may end only after it, and it may have to share their domain.
 """
 
 from __future__ import annotations
@@ -24,6 +25,7 @@ from msgspec.structs import replace
 
 from nri_policy.cluster.engine.bisection import smallest_fitting_up_to
 from nri_policy.cluster.engine.engine import Engine
+from nri_policy.cluster.engine.search.job_set_domains import find_other_steps
 from nri_policy.cluster.engine.search.replacement import host_of_place
 from nri_policy.cluster.engine.state.shape import Path
 from nri_policy.cluster.engine.state.usage import find_named_nodes
@@ -196,6 +198,10 @@ class Reservations:
         free = self._engine.without_nodes(self._engine.taken_from(group))
         whole = _in_one_domain(group, unit)
         emptied = self._emptied_for(group).engine
+        if others := self._other_steps(group):
+            emptied = emptied.fork()
+            for each in others:
+                emptied.state.set_group(each)
         now, empty = UnitCapacity(free.state, whole), UnitCapacity(emptied.state, whole)
         for names in _domains(now, empty, kept):
             open_ = [name for name in names if name not in chosen and name not in closed]
@@ -253,7 +259,8 @@ class Reservations:
         if group.status.assignments:
             return bool(self._place_on(names, group, more).assignments)
         held = self._emptied_for(group).held
-        key = msgspec.json.encode((group.pod_sets, group.together)), frozenset(names)
+        beside = [(each.key, each.status) for each in self._other_steps(group)]
+        key = msgspec.json.encode((group.pod_sets, group.together, beside)), frozenset(names)
         found = held.get(key)
         if found is None:
             if len(held) >= MAX_HELD:
@@ -279,12 +286,17 @@ class Reservations:
         only = [*names, *others]
         at = self._emptied_for(group).staying
         staying = {key: each for name in only for key, each in at.get(name, {}).items()}
+        staying |= {each.key: each for each in self._other_steps(group)}
         if own:
             staying[group.key] = group
         made = self._engine.emptied(staying.values(), only)
         for name in others:
             made.state.occupy(name, self._engine.state.nodes[name].allocatable, 1)
         return made.place(group, more=more)
+
+    def _other_steps(self, group: PlacementGroup) -> list[PlacementGroup]:
+        """Return the groups of a group's JobSet that do not end before it: they may wait for it."""
+        return find_other_steps(group, self._engine.state.groups.values())
 
     def _where_it_would_be(
         self, group: PlacementGroup, closed: Collection[str]

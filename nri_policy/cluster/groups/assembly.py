@@ -23,6 +23,7 @@ from nri_policy.cluster.requests.annotations import (
     request_of,
 )
 from nri_policy.cluster.requests.group import (
+    JOBSET_UID,
     MAIN,
     PlacementGroup,
     PlacementRequest,
@@ -85,6 +86,7 @@ def assemble_group(
         pod_sets=tuple(replace(each, count=counts[name]) for name, each in pod_sets.items()),
         priority=max((each.pod.priority for each in members), default=0),
         together=_together(members),
+        job_set=_job_set(members),
         made=True,
     )
 
@@ -97,6 +99,12 @@ def _together(members: Iterable[Member]) -> Together | None:
             path = f"pod {each.pod.name}, metadata"
             found[path] = read_together(each.pod.annotations, each.pod.labels, path)
     return require_one_together(found) if found else None
+
+
+def _job_set(members: Iterable[Member]) -> str:
+    """Return the uid of the JobSet whose Jobs make the group; empty if no JobSet does."""
+    uids = (each.pod.labels.get(JOBSET_UID, "") for each in members if each.membership.part)
+    return next(uids, "")
 
 
 def check_members(

@@ -17,6 +17,7 @@ from nri_policy.cluster.requests.annotations import ZONE_ANNOTATION
 from nri_policy.cluster.requests.group import (
     API_VERSION,
     GROUP_LABEL,
+    JOBSET_UID,
     KIND,
     MADE,
     PlacementGroup,
@@ -39,13 +40,14 @@ class CreateGroup(Struct, frozen=True):
             {"apiVersion": each.api_version, "kind": each.kind, "name": each.name, "uid": each.uid}
             for each in self.owners
         ]
+        of_job_set = {JOBSET_UID: self.group.job_set} if self.group.job_set else {}
         return {
             "apiVersion": API_VERSION,
             "kind": KIND,
             "metadata": {
                 "namespace": self.group.namespace,
                 "name": self.group.name,
-                "labels": dict([MADE]),
+                "labels": dict([MADE]) | of_job_set,
                 "ownerReferences": owners,
             },
             "spec": _spec(self.group),

@@ -28,6 +28,9 @@ API_VERSION = "placement.nri/v1alpha1"
 KIND = "PlacementGroup"
 GROUP_LABEL = "placement.nri/group"
 MAIN = "main"  # the name of a pod set that is given none
+JOBSET_UID = (
+    "jobset.sigs.k8s.io/jobset-uid"  # label of the Jobs and pods of a JobSet, and of their groups
+)
 MADE = ("app.kubernetes.io/managed-by", "nri-policy")  # label of groups that the service made
 
 Algorithm = Literal["Compact", "Mixed", "BestFit", "LeastFree", "Balanced"]
@@ -143,6 +146,7 @@ class PlacementGroup(Namespaced, frozen=True):
     uid: str = ""
     unknown_class: str = ""  # a PriorityClass of its pods without a known value
     together: Together | None = None  # else by its templates: `together_of`
+    job_set: str = ""  # the uid of the JobSet of which it is a step; empty: of none
     made: bool = False  # by the service, from gated pods; else by a user
     singly: bool = False  # in documents: the service places each of the pods on its own
     kind: str = ""  # in documents: of the object that makes the pods
@@ -199,6 +203,7 @@ def read_group(value: object, path: str = "") -> PlacementGroup:
             template = read_template(each.template, join(place, "template"))
         pod_sets.append(PodSet(each.name, each.count, template, each.request))
     given = document.status or _Status()
+    labels = document.metadata.labels or {}
     stored = each_at(given.assignments, join(path, "status.assignments"))
     status = GroupStatus(
         state=given.state,
@@ -220,7 +225,8 @@ def read_group(value: object, path: str = "") -> PlacementGroup:
         created=document.metadata.creation_timestamp or "",
         uid=document.metadata.uid,
         together=document.spec.together,
-        made=(document.metadata.labels or {}).get(MADE[0]) == MADE[1],
+        job_set=labels.get(JOBSET_UID, ""),
+        made=labels.get(MADE[0]) == MADE[1],
     )
 
 

@@ -130,9 +130,10 @@ def read_job_set(value: object, path: str) -> list[PlacementGroup]:
             together.setdefault(steps[each.name], []).append(pod_set)
     if not (together or groups):
         together[""] = []
+    uid = given.metadata.uid or given.metadata.name or ""
     return [
         *(
-            make_group(given.metadata, pod_sets, path, name_step("", step))
+            replace(make_group(given.metadata, pod_sets, path, name_step("", step)), job_set=uid)
             for step, pod_sets in together.items()
         ),
         *groups,

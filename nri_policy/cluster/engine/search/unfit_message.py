@@ -198,12 +198,22 @@ def _offer(level: str, topology: Topology, nodes: Collection[ClusterNode]) -> st
     )
 
 
-def describe_closest(
-    level: str, closest: Path, steps: Sequence[Unit], refused: Unit | None, why: str
+def describe_closest(  # noqa: PLR0913, PLR0917 - what the text is made of
+    level: str,
+    closest: Path,
+    steps: Sequence[Unit],
+    refused: Unit | None,
+    why: str,
+    job_set: str = "",
 ) -> str:
-    """Return why no domain of *level* holds all units, by the one that comes *closest*."""
+    """Return why no domain of *level* holds all units, by the one that comes *closest*.
+
+    They have to be in it if a group of their *job_set* is there.
+    """
     name = level.rpartition("/")[2]
     text = f"no {name} holds all pod sets together; in {name} {closest[-1]}"
+    if job_set:
+        text = f"it shares {name} {closest[-1]} with {job_set} of its JobSet; there"
     if refused is not None:
         before = [each for unit in steps[: steps.index(refused)] for each in unit.names]
         beside = f" beside {', '.join(before)}" if before else ""

@@ -66,6 +66,27 @@ def test_a_wrong_request_and_a_full_cluster_have_different_exit_codes(
     assert (code, found["malformed"]) == (expected, expected == 2)
 
 
+def test_the_steps_of_a_jobset_share_a_rack(tmp_path: Path) -> None:
+    """Of two racks of 8 CPUs the driver has a CPU of one, and the workers ask for 8."""
+    jobs = []
+    for name, pods in (("driver", 1), ("workers", 8)):
+        template = job(name, pods)["spec"]
+        template["template"]["metadata"]["annotations"] = {
+            "placement.nri/group-required-topology": LEVEL
+        }
+        jobs.append({"name": name, "template": {"spec": template}})
+    made = {
+        "apiVersion": "jobset.x-k8s.io/v1alpha2",
+        "kind": "JobSet",
+        "metadata": {"name": "s"},
+        "spec": {"replicatedJobs": jobs, "startupPolicy": {"startupPolicyOrder": "InOrder"}},
+    }
+    file = write(tmp_path / "set.yaml", made)
+    code, text = run("place", "-f", file, "--synthetic", SPEC)
+    assert code == 1
+    assert "it shares rack rack-1 with default/s of its JobSet; there, workers finds no" in text
+
+
 def test_a_group_without_pods_has_no_wrong_level(tmp_path: Path) -> None:
     asked = {
         "apiVersion": "placement.nri/v1alpha1",

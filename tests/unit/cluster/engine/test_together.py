@@ -219,6 +219,76 @@ def test_a_group_that_lost_all_goes_to_another_domain_as_a_whole() -> None:
     assert placed(place(lost, nodes)) == {"prefill": {"c2": 1}, "decode": {"c1": 1}}
 
 
+STEPS = hosts(a1=8, b1=4)  # the workers below would fit best in rack b
+
+
+def step(given: Object, name: str, uid: str = "u", **level: str) -> Object:
+    """Make a group one of a JobSet whose Jobs start one after the other."""
+    labels = {"jobset.sigs.k8s.io/jobset-uid": uid}
+    return together(given, **level) | {"metadata": {"name": name, "labels": labels}}
+
+
+def driver(name: str = "s", uid: str = "u", *failed: str, **level: str) -> Object:
+    given = step(group(pod_set(1, cpu=1)), name, uid, **(level or {"required": RACK}))
+    return stored(given, {"main": {"a1": 1}}, *failed)
+
+
+WORKERS = step(group(pod_set(2, cpu=2)), "s.w", required=RACK)
+
+
+def test_a_later_step_of_a_jobset_joins_the_earlier_ones() -> None:
+    assert placed(place(WORKERS, STEPS)) == {"main": {"b1": 2}}
+    assert placed(place(WORKERS, STEPS, groups=[driver()])) == {"main": {"a1": 2}}
+    prefer = step(group(pod_set(2, cpu=2)), "s.w", preferred=RACK)
+    assert placed(place(prefer, STEPS, groups=[driver(preferred=RACK)])) == {"main": {"a1": 2}}
+    full = hosts(a1=4, b1=4)
+    assert placed(place(prefer, full, groups=[driver(preferred=RACK)])) == {"main": {"b1": 2}}
+    status = place(WORKERS, full, groups=[driver()])
+    assert status["message"].startswith(
+        "it shares rack a with default/s of its JobSet; there, main finds no room: topology"
+        ' "default" allows to fit only 1 out of 2 pod(s)'
+    )
+
+
+def test_a_preferring_step_stays_near_the_earlier_ones_where_their_rack_has_no_room() -> None:
+    prefer = step(group(pod_set(2, cpu=2)), "s.w", preferred=RACK)
+    nodes = hosts(a1=2, c1=6, B1=4)
+    assert placed(place(prefer, nodes)) == {"main": {"B1": 2}}
+    assert placed(place(prefer, nodes, groups=[driver(preferred=RACK)])) == {"main": {"c1": 2}}
+
+
+@pytest.mark.parametrize(
+    "other",
+    [
+        driver(uid="other"),
+        driver(required=ZONE),
+        driver(preferred=RACK),
+        driver() | {"metadata": {"name": "s"}},
+        driver("s", "u", "a1"),
+        {**driver(), "metadata": {**driver()["metadata"], "namespace": "other"}},
+    ],
+)
+def test_only_steps_of_its_jobset_that_name_its_level_hold_a_group(other: Object) -> None:
+    assert placed(place(WORKERS, STEPS, groups=[other])) == {"main": {"b1": 2}}
+
+
+def test_exclusive_jobs_of_a_jobset_have_a_domain_each() -> None:
+    alone = {"exclusive": RACK}
+    job = step(group(pod_set(2, alone, cpu=2)), "job-s-1", required=RACK)
+    other = stored(
+        step(group(pod_set(1, alone, cpu=1)), "job-s-0", required=RACK), {"main": {"a1": 1}}
+    )
+    assert placed(place(job, STEPS, groups=[other])) == {"main": {"b1": 2}}
+
+
+def test_a_step_that_lost_all_goes_to_the_others_and_one_that_did_not_stays() -> None:
+    nodes = [*hosts(a1=8, b1=4, b2=4), node("b3", ZONE="z", RACK="b", ready=False)]
+    lost = stored(WORKERS, {"main": {"b3": 2}}, "b3")
+    assert placed(place(lost, nodes, groups=[driver()])) == {"main": {"a1": 2}}
+    lost = stored(WORKERS, {"main": {"b3": 1, "b1": 1}}, "b3")
+    assert placed(place(lost, nodes, groups=[driver()])) == {"main": {"b1": 2}}
+
+
 def test_a_level_below_the_host_is_refused_with_the_levels_that_can_be_shared() -> None:
     below = settings("rack", HOSTNAME)
     below["spec"]["topologies"][0]["belowHost"] = ["Node"]

@@ -14,9 +14,12 @@ from tests.support.placement_world import GATE, INDEX, OTHER, Play, empty, racks
 from tests.unit.cluster.written import pod_spec
 
 RACK = "example.com/rack"
+OURS = "placement.nri/"
 JOBSET = "jobset.sigs.k8s.io/"
 LWS = "leaderworkerset.sigs.k8s.io/"
 ASKS = {"kueue.x-k8s.io/podset-required-topology": RACK}
+SHARED = {f"{OURS}group-required-topology": RACK}
+PREFERRED = {f"{OURS}group-preferred-topology": RACK}
 
 
 def replicated(name: str, pods: int, **more: Any) -> Any:
@@ -28,25 +31,30 @@ def job_set(play: Play, *jobs: Any, **more: Any) -> None:
     play.world.put("jobsets", {"metadata": {"name": "s"}, "spec": {"replicatedJobs": jobs, **more}})
 
 
-def pod(play: Play, name: str, owner: str, labels: Any, gated: bool = True) -> None:
+def pod(  # noqa: PLR0917
+    play: Play, name: str, owner: str, labels: Any, gated: bool = True, asks: Any = ASKS
+) -> None:
     kind, _, own = owner.partition("/")
     reference = {"kind": kind, "name": own, "uid": f"u-{own}", "controller": True}
     metadata = {"name": name, "uid": f"u-{name}", "labels": labels, "ownerReferences": [reference]}
     spec = pod_spec({"cpu": 2}, schedulingGates=[{"name": GATE}, {"name": OTHER}] if gated else [])
-    asks = ASKS if gated else {}
-    play.world.put("pods", {"metadata": {**metadata, "annotations": asks}, "spec": spec})
+    metadata["annotations"] = asks if gated else {}
+    play.world.put("pods", {"metadata": metadata, "spec": spec})
 
 
-def start(play: Play, kind: str, pods: int, jobs: int, gated: bool = True) -> list[str]:
+def start(  # noqa: PLR0917
+    play: Play, kind: str, pods: int, jobs: int, gated: bool = True, asks: Any = ASKS
+) -> list[str]:
     """Make a Job of the JobSet, which has as many *jobs*, and its pods; return their names."""
-    labels = {f"{JOBSET}jobset-name": "s", f"{JOBSET}replicatedjob-name": kind}
+    labels = {f"{JOBSET}{key}": "s" for key in ("jobset-name", "jobset-uid")}
+    labels[f"{JOBSET}replicatedjob-name"] = kind
     metadata = {"name": f"s-{kind}-0", "uid": f"u-s-{kind}-0", "labels": labels}
     spec = {"parallelism": pods, "completions": pods}
     play.world.put("jobs", {"metadata": metadata, "spec": spec})
     names = [f"s-{kind}-0-{index}" for index in range(pods)]
     for index, name in enumerate(names):
         own = {f"{JOBSET}global-replicas": str(jobs), f"{JOBSET}job-index": "0", INDEX: str(index)}
-        pod(play, name, f"Job/s-{kind}-0", labels | own, gated)
+        pod(play, name, f"Job/s-{kind}-0", labels | own, gated, asks)
     return names
 
 
@@ -111,6 +119,107 @@ def test_jobs_that_start_together_wait_for_each_other() -> None:
     play.rest()
     assert is_let_go(play, first)
     assert is_let_go(play, second)
+
+
+def stay(play: Play, host: str, cpus: int, ends: bool = False) -> None:
+    """Have a pod on a host, of no group."""
+    restart = "Never" if ends else "Always"
+    spec = pod_spec({"cpu": cpus}, nodeName=host, restartPolicy=restart)
+    play.world.put("pods", {"metadata": {"name": f"on-{host}", "uid": host}, "spec": spec})
+
+
+def in_order(play: Play, asks: Any) -> list[str]:
+    """Start a driver in rack r0, then two workers, which fit best in r1; return the workers."""
+    job_set(
+        play,
+        replicated("driver", 1),
+        replicated("w", 2),
+        startupPolicy={"startupPolicyOrder": "InOrder"},
+    )
+    start(play, "driver", 1, 2, asks=asks)
+    play.rest()
+    assert racks_of(play, "s-driver-0") == ["r0"]
+    stay(play, "h2", 4)
+    workers = start(play, "w", 2, 2, asks=asks)
+    play.rest()
+    return workers
+
+
+def test_jobs_that_start_later_share_the_rack_of_those_before() -> None:
+    play = empty()
+    in_order(play, ASKS)
+    assert racks_of(play, "s-w-0") == ["r1", "r1"]
+    play = empty()
+    in_order(play, SHARED)
+    assert racks_of(play, "s-w-0") == ["r0", "r0"]
+    play = empty()
+    in_order(play, PREFERRED)
+    assert racks_of(play, "s-w-0") == ["r0", "r0"]
+
+
+def test_groups_that_users_name_in_a_jobset_go_anywhere() -> None:
+    play = empty()
+    names = [{**SHARED, f"{OURS}group": f"x.{name}", f"{OURS}group-size": "1"} for name in "ab"]
+    (first,) = start(play, "a", 1, 2, asks=names[0])
+    play.rest()
+    stay(play, "h2", 2)
+    stay(play, "h3", 4)
+    (second,) = start(play, "b", 1, 2, asks=names[1])
+    play.rest()
+    assert [racks_of(play, name) for name in (first, second)] == [["r0"], ["r1"]]
+
+
+def test_without_room_there_they_wait_and_say_where() -> None:
+    play = empty()
+    stay(play, "h0", 2)
+    stay(play, "h1", 3)
+    stay(play, "h4", 4)
+    stay(play, "h5", 4)
+    workers = in_order(play, SHARED)
+    status = play.world.group("jobset-s.w").status
+    assert status.state == "Waiting"
+    assert status.message.startswith(
+        "it shares rack r0 with default/jobset-s of its JobSet; there, w finds no room: topology"
+    )
+    play.world.delete("pods", "on-h1")
+    play.rest()
+    assert all(is_let_go(play, name) for name in workers)
+    assert racks_of(play, "s-w-0") == ["r0", "r0"]
+    play = empty()
+    stay(play, "h0", 2)
+    stay(play, "h1", 3)
+    stay(play, "h4", 4)
+    stay(play, "h5", 4)
+    in_order(play, PREFERRED)
+    assert racks_of(play, "s-w-0") == ["r1", "r1"]
+
+
+def test_hosts_are_set_aside_where_the_jobs_before_are() -> None:
+    """Beside the driver no worker fits now, in rack r1 one does. The driver runs on meanwhile."""
+    play = empty()
+    stay(play, "h0", 1)
+    stay(play, "h1", 4, ends=True)
+    stay(play, "h3", 2, ends=True)
+    stay(play, "h4", 4)
+    stay(play, "h5", 4)
+    in_order(play, SHARED)
+    play.now += 600.0
+    play.rest()
+    assert play.world.group("jobset-s.w").status.reserved == ["h1"]
+
+
+def test_jobs_that_wait_are_tried_again_when_those_before_move() -> None:
+    play = empty()
+    stay(play, "h1", 4)
+    stay(play, "h3", 4)
+    workers = in_order(play, SHARED)
+    assert not any(is_let_go(play, name) for name in workers)
+    play.world.delete("nodes", "h0")
+    play.world.delete("pods", "s-driver-0-0")
+    start(play, "driver", 1, 2, asks=SHARED)
+    play.rest()
+    assert racks_of(play, "s-driver-0") == ["r2"]
+    assert racks_of(play, "s-w-0") == ["r2", "r2"]
 
 
 def of_lws(play: Play, index: int) -> str:

@@ -62,6 +62,13 @@ def test_a_replicated_job_may_be_exclusive_beside_others() -> None:
     }
 
 
+def test_the_steps_of_a_jobset_are_its_groups_and_exclusive_jobs_are_none() -> None:
+    order = {"startupPolicyOrder": "InOrder"}
+    jobs = [replicated("d", 1), replicated("w", 1), replicated("x", 1, annotations=JOBSET)]
+    found = read("JobSet", {"replicatedJobs": jobs, "startupPolicy": order})
+    assert {each.name: each.job_set for each in found} == {"s": "s", "s.w": "s", "s-x-0": ""}
+
+
 def test_the_annotation_on_the_pods_of_a_replicated_job_makes_each_of_its_jobs_exclusive() -> None:
     """As the service reads it from these pods."""
     jobs = [replicated("w", 2), replicated("d", 2)]
