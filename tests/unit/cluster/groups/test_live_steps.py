@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from tests.support.placement_world import GATE, INDEX, OTHER, Play, empty, racks_of
+from tests.support.placement_world import GATE, INDEX, OTHER, Play, empty, hosts_of, racks_of
 from tests.unit.cluster.written import pod_spec
 
 RACK = "example.com/rack"
@@ -220,6 +220,29 @@ def test_jobs_that_wait_are_tried_again_when_those_before_move() -> None:
     play.rest()
     assert racks_of(play, "s-driver-0") == ["r2"]
     assert racks_of(play, "s-w-0") == ["r2", "r2"]
+
+
+def test_a_driver_whose_host_fails_goes_back_to_the_rack_of_its_workers() -> None:
+    """It has lost all of its group; it would fit best in the other rack."""
+    play = empty(hosts_in_rack=3)
+    order = {"startupPolicyOrder": "InOrder"}
+    job_set(play, replicated("driver", 1), replicated("w", 2), startupPolicy=order)
+    for kind, pods in (("driver", 1), ("w", 2)):
+        start(play, kind, pods, 2, asks=SHARED)
+        play.rest()
+    stay(play, "h3", 4)
+    stay(play, "h4", 4)
+    stay(play, "h5", 2)
+    (lost,) = hosts_of(play, "s-driver-0")
+    kept = hosts_of(play, "s-w-0")
+    assert {lost, *kept} < {"h0", "h1", "h2"}
+    assert lost not in kept
+    play.world.delete("nodes", lost)
+    play.world.delete("pods", "s-driver-0-0")
+    start(play, "driver", 1, 2, asks=SHARED)
+    play.rest()
+    assert hosts_of(play, "s-driver-0").keys() < {"h0", "h1", "h2"}
+    assert hosts_of(play, "s-w-0") == kept
 
 
 def of_lws(play: Play, index: int) -> str:
