@@ -309,19 +309,12 @@ class Cgroups:
                 return Settled(outcomes={})
             return settle_partitions(FolderTree(top), wanted, above, kept)
 
-    def quotas(self, folders: Iterable[str]) -> Mapping[str, Limited]:
-        """Return the CFS quotas of those pods' cgroups that exist here, opened as if to write."""
-        return self._limit_each(dict.fromkeys(folders))
-
     def limit(self, wanted: Mapping[str, int]) -> Mapping[str, Limited]:
         """Remove the CFS quota from pods' cgroups, or set one where there is none.
 
         *wanted* is by the runtime's name: µs in a period, or NO_QUOTA. The result has only cgroups
         that exist here.
         """
-        return self._limit_each(wanted)
-
-    def _limit_each(self, wanted: Mapping[str, int | None]) -> Mapping[str, Limited]:
         done = {}
         with self._open_mount(lambda hierarchy: hierarchy.cpu) as (_, hierarchy, top):
             if top is not None:
@@ -469,10 +462,10 @@ class Cgroups:
             return set(tasks.numbered(""))
 
 
-def _limit(top: int, path: str, quota: int | None) -> Limited | None:
+def _limit(top: int, path: str, quota: int) -> Limited | None:
     """Write a file of CFS quota below *top* if it changes between none and some; None if absent.
 
-    Only read it if *quota* is None. The period does not change, in both versions.
+    The period does not change, in both versions.
     """
     try:
         file = os.open(path, os.O_RDWR | os.O_NOFOLLOW | os.O_CLOEXEC, dir_fd=top)
@@ -482,16 +475,15 @@ def _limit(top: int, path: str, quota: int | None) -> Limited | None:
         return Limited(before=0, error=os.strerror(error.errno or errno.EIO))
     try:
         text = os.pread(file, 64, 0).decode("ascii", "replace").partition(" ")[0].strip()
-        found = Limited(before=NO_QUOTA if text == "max" else number_of(text))
-        if quota is not None and found.differs_from(quota):
+        before = NO_QUOTA if text == "max" else number_of(text)
+        if (before > 0) == (quota == NO_QUOTA):
             os.ftruncate(file, 0)  # as a shell's `>` does
             none = "max" if path.endswith(V2.quota) else str(NO_QUOTA)
             os.pwrite(file, (none if quota == NO_QUOTA else str(quota)).encode(), 0)
+        return Limited(before=before)
     except OSError as error:
         if error.errno == errno.ENODEV:  # it was removed after it was opened
             return None
         return Limited(before=0, error=os.strerror(error.errno or errno.EIO))
-    else:
-        return found
     finally:
         os.close(file)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 
 from msgspec import Struct
 
@@ -46,12 +46,6 @@ class CpusetCheck(Struct, kw_only=True):
         self.cpus = EMPTY if found is None else cpuset_of(found).cpus
 
 
-def read(cgroups: HostCgroups, paths: Mapping[str, str], checks: Iterable[CpusetCheck]) -> None:
-    """Read the cgroups of *checks*."""
-    for each in checks:
-        each.see(cgroups.resources(paths[each.container_id]))
-
-
 def enforce(
     cgroups: HostCgroups,
     paths: Mapping[str, str],
@@ -59,10 +53,12 @@ def enforce(
     taken: CPUSet,
     kept: CPUSet,
 ) -> None:
-    """Write what cannot wait of *checks*, which were read; *taken* are all own CPUs.
+    """Read the cgroups of *checks*, and write what cannot wait; *taken* are all own CPUs.
 
     All shrinks come before all grows. Nothing grows onto CPUs that partitions still *kept*.
     """
+    for each in checks:
+        each.see(cgroups.resources(paths[each.container_id]))
     _confine(cgroups, paths, leaving(checks, taken), Change.LEAVE)
     _confine(cgroups, paths, gaining(checks, kept), Change.WHOLE)
 

@@ -4,8 +4,7 @@ Owns the clock, the files and the only lock for writing them. One loop starts ea
 is due; requests write and look by themselves, with the same lock, where they cannot wait. It
 decides nothing: the state names the containers of each action.
 
-Files are written in a thread, and many are read in one, in slices; no request waits longer than
-it may.
+Files are read and written in a thread, in slices, and no request waits longer than it may.
 """
 
 from __future__ import annotations
@@ -27,11 +26,11 @@ from itertools import islice
 from typing import Any, NoReturn, Protocol, TypeVar
 
 from nri_policy.delivery import inputs
-from nri_policy.delivery.cpuset_checks import CpusetCheck, enforce, gaining, leaving, read
+from nri_policy.delivery.cpuset_checks import CpusetCheck, enforce
 from nri_policy.delivery.cpuset_files import Change
 from nri_policy.delivery.delivery_state import DeliveryState
 from nri_policy.delivery.desired import Desired
-from nri_policy.delivery.host_cgroups import HostCgroups, read_few_here
+from nri_policy.delivery.host_cgroups import HostCgroups
 from nri_policy.delivery.inputs import Action, Input
 from nri_policy.delivery.messages import RETRY_INFORM, Link, Messages
 from nri_policy.delivery.record import Phase
@@ -330,8 +329,7 @@ class Executor:
             cpus = {paths[each]: placement.cpus for each, placement in wanted.items()}
             whole = wanted if change is Change.WHOLE else {}
             giving = {each: placement.cpus for each, placement in whole.items()}
-            writing = asyncio.to_thread(self._cgroups.confine, cpus, change)
-            done = await self._batch(giving, writing)
+            done = await self._batch(giving, self._cgroups.confine, cpus, change)
             for each, placement in wanted.items():
                 outcome = done[paths[each]]
                 self.apply(
@@ -346,11 +344,13 @@ class Executor:
         if written:
             self._observers.wrote(written, self.clock.now() - began)
 
-    async def _batch(self, giving: Mapping[str, CPUSet], work: Awaitable[_T]) -> _T:
-        """Wait for work that may be *giving* containers these CPUs at any moment."""
+    async def _batch(
+        self, giving: Mapping[str, CPUSet], work: Callable[..., _T], *arguments: Any
+    ) -> _T:
+        """Do work in a thread that may be *giving* containers these CPUs at any moment."""
         self.state.giving = giving
         try:
-            return await work
+            return await asyncio.to_thread(work, *arguments)
         finally:
             self.state.giving = {}
 
@@ -428,11 +428,8 @@ class Executor:
     async def _enforce(self, cgroups: HostCgroups, checks: Sequence[CpusetCheck]) -> None:
         lost = {each.container_id: each.placement.cpus for each in checks if each.lost}
         paths = self._paths(each.container_id for each in checks)
-        await self._batch(lost, read_few_here(len(checks), read, cgroups, paths, checks))
         taken, kept = self.state.desired.taken, self.state.kept
-        if leaving(checks, taken) or gaining(checks, kept):
-            writing = asyncio.to_thread(enforce, cgroups, paths, checks, taken, kept)
-            await self._batch(lost, writing)
+        await self._batch(lost, enforce, cgroups, paths, checks, taken, kept)
 
     async def _look_at_flights(self) -> None:
         checks = await self.look()

@@ -2,24 +2,16 @@
 
 from __future__ import annotations
 
-import asyncio
-from collections.abc import Callable, Collection, Iterable, Mapping
-from typing import Any, Protocol, TypeVar
+from collections.abc import Collection, Iterable, Mapping
+from typing import Protocol
 
 from msgspec import Struct
 
 from nri_policy.delivery.cpuset_files import Change, Confined
 from nri_policy.delivery.partition_files import Settled
 from nri_policy.engine.state.partition_rules import Partition
-from nri_policy.engine.state.quota import NO_QUOTA
 from nri_policy.foundation.cpuset import CPUSet
 from nri_policy.workload.pod import Resources
-
-_T = TypeVar("_T")
-
-# Cgroups that are read without a thread, some 40 µs each. The kernel shows their files under a
-# spinlock, so reading does not sleep. Writing may: the cpuset lock is held while threads move.
-FEW = 8
 
 
 class Limited(Struct, frozen=True, kw_only=True):
@@ -27,10 +19,6 @@ class Limited(Struct, frozen=True, kw_only=True):
 
     before: int  # µs a period, NO_QUOTA for none
     error: str = ""  # why the quota could not be written
-
-    def differs_from(self, quota: int) -> bool:
-        """Return whether one of them is NO_QUOTA: an amount is the kubelet's to change."""
-        return (self.before > 0) == (quota == NO_QUOTA)
 
 
 class HostCgroups(Protocol):
@@ -68,10 +56,6 @@ class HostCgroups(Protocol):
         """
         ...
 
-    def quotas(self, folders: Iterable[str]) -> Mapping[str, Limited]:
-        """Return the quotas of those pods' cgroups that exist here."""
-        ...
-
     def limit(self, wanted: Mapping[str, int]) -> Mapping[str, Limited]:
         """Set or remove the quotas of the *wanted* cgroups that exist here.
 
@@ -91,10 +75,3 @@ class HostCgroups(Protocol):
         For *partitions*, also the files that show whether a partition is valid.
         """
         ...
-
-
-async def read_few_here(number: int, read: Callable[..., _T], *arguments: Any) -> _T:
-    """Have *read* called, which reads a *number* of cgroups: in a thread if they are many."""
-    if number > FEW:
-        return await asyncio.to_thread(read, *arguments)
-    return read(*arguments)

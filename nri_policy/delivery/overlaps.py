@@ -12,6 +12,7 @@ of that moment, and puts an end to it.
 
 from __future__ import annotations
 
+import asyncio
 import errno
 import logging
 from collections.abc import Collection, Iterable, Iterator, Sequence
@@ -20,7 +21,7 @@ from contextlib import ExitStack, contextmanager
 from msgspec import Struct
 
 from nri_policy.delivery.executor import Executor
-from nri_policy.delivery.host_cgroups import HostCgroups, read_few_here
+from nri_policy.delivery.host_cgroups import HostCgroups
 from nri_policy.delivery.inputs import Action, CpusetsTouched
 from nri_policy.engine.event import Equipped, Event
 from nri_policy.engine.state.partition_rules import asks_for_partition
@@ -110,7 +111,7 @@ class Overlaps:
             await self._executor.look_at_overlaps(())
             return RARELY
         places = _places(view, view.placed)
-        watched, found = await read_few_here(len(places), self._read, places, taken)
+        watched, found = await asyncio.to_thread(self._read, places, taken)
         await self._executor.look_at_overlaps(found)
         return RARELY if watched and not found else PERIOD
 
@@ -121,7 +122,7 @@ class Overlaps:
         """
         view = self._node.view
         places = _places(view, self._executor.state.volatile)
-        return await read_few_here(len(places), self._astray, places, view.taken)
+        return await asyncio.to_thread(self._astray, places, view.taken)
 
     def _read(self, places: Sequence[_ContainerCPUs], taken: CPUSet) -> tuple[bool, list[str]]:
         """Return whether the kernel notifies of changes from now on, and the strays by id."""

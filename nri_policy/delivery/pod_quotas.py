@@ -17,7 +17,7 @@ import logging
 from collections.abc import Collection, Iterable
 
 from nri_policy.delivery.executor import Executor
-from nri_policy.delivery.host_cgroups import HostCgroups, Limited, read_few_here
+from nri_policy.delivery.host_cgroups import HostCgroups, Limited
 from nri_policy.delivery.inputs import Action, PodGone, PodsChanged, QuotaWritten
 from nri_policy.delivery.record import LIVING
 from nri_policy.engine.state.quota import NO_QUOTA
@@ -107,12 +107,7 @@ class PodQuotas:
             wanted = {folders[each]: quota for each, quota in due.items()}
             if not wanted:
                 return
-            done = await read_few_here(len(wanted), self._files.quotas, wanted)
-            differing = {
-                name: wanted[name] for name, has in done.items() if has.differs_from(wanted[name])
-            }
-            if differing:
-                done = {**done, **await asyncio.to_thread(self._files.limit, differing)}
+            done = await asyncio.to_thread(self._files.limit, wanted)
             for each, quota in due.items():
                 if folders[each] in done:
                     self._conclude(each, quota, done[folders[each]])

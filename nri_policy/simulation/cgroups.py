@@ -176,10 +176,6 @@ class SimulatedCgroups:
             self._follow()
         return Confined(cpus=target, written=True)
 
-    def quotas(self, folders: Iterable[str]) -> Mapping[str, Limited]:  # noqa: ARG002 - the other's
-        """Return nothing: the cgroups of pods are not simulated."""
-        return {}
-
     def limit(self, wanted: Mapping[str, int]) -> Mapping[str, Limited]:  # noqa: ARG002 - the other's
         """Return nothing: the cgroups of pods are not simulated."""
         return {}

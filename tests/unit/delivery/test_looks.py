@@ -1,24 +1,17 @@
-"""What is read of cgroups and written to them, and in which order."""
+"""What is written to cgroups, and in which order."""
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import cast
 
-import pytest
-
-from nri_policy.delivery.cpuset_checks import CpusetCheck, enforce, read
+from nri_policy.delivery.cpuset_checks import CpusetCheck, enforce
 from nri_policy.delivery.cpuset_files import Change, Confined
-from nri_policy.delivery.host_cgroups import FEW, HostCgroups
+from nri_policy.delivery.host_cgroups import HostCgroups
 from nri_policy.engine.grant import Placement
 from nri_policy.foundation.cpuset import EMPTY, CPUSet
-from nri_policy.simulation.cgroups import SimulatedCgroups
-from nri_policy.simulation.embedded import EmbeddedRuntime
 from nri_policy.workload.pod import Resources
-from tests.support.daemon import pod, served
 
 
 @dataclass
@@ -62,7 +55,6 @@ def case(cgroup: str, wanted: str, *, own: str = "", lost: bool = False) -> Cpus
 
 def written(files: Files, *cases: CpusetCheck, taken: str) -> list[tuple[str, str]]:
     paths = {each.container_id: each.container_id for each in cases}
-    read(cast("HostCgroups", files), paths, cases)
     enforce(cast("HostCgroups", files), paths, cases, CPUSet.parse(taken), EMPTY)
     return files.written
 
@@ -97,28 +89,3 @@ def test_nobody_gets_what_another_cannot_be_made_to_leave() -> None:
     assert written(files, more, other, stays, taken="") == [("other", "4-5")]
     assert (stays.error, stays.written) == ("Device or resource busy", False)
     assert stays.cpus == CPUSet.parse("1-3")
-
-
-class Noting(SimulatedCgroups):
-    """Cgroups that note which thread reads them."""
-
-    def __init__(self, runtime: EmbeddedRuntime) -> None:
-        super().__init__(runtime)
-        self.in_loop: set[bool] = set()
-
-    def resources(self, cgroup: str) -> Resources | None:
-        self.in_loop.add(threading.current_thread() is threading.main_thread())
-        return super().resources(cgroup)
-
-
-@pytest.mark.parametrize("number", [FEW, FEW + 1])
-async def test_a_thread_reads_many_cgroups_so_that_the_loop_goes_on(
-    number: int, tmp_path: Path
-) -> None:
-    async with served(tmp_path, cgroups=Noting) as it:
-        await it.start(*(pod(f"pod{each}") for each in range(number)))
-        cgroups = it.daemon._cgroups
-        assert isinstance(cgroups, Noting)
-        cgroups.in_loop.clear()
-        await it.daemon.executor.look(*it.daemon.node.view.placed)
-        assert cgroups.in_loop == {number == FEW}

@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import asyncio
 import math
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -34,23 +34,22 @@ class PodCgroups(SimulatedCgroups):
     def __init__(self, runtime: EmbeddedRuntime) -> None:
         super().__init__(runtime)
         self._pods = runtime
-        self.written: dict[str, int] = {}
+        self.quotas: dict[str, int] = {}
         self.error = ""
 
-    def quotas(self, folders: Iterable[str]) -> Mapping[str, Limited]:
-        return {each: Limited(before=self.of(each), error=self.error) for each in folders}
-
     def limit(self, wanted: Mapping[str, int]) -> Mapping[str, Limited]:
-        done = self.quotas(wanted)
+        done = {}
         for each, quota in wanted.items():
-            if done[each].differs_from(quota) and not self.error:
-                self.written[each] = quota
+            before = self.of(each)
+            if (before > 0) == (quota == NO_QUOTA) and not self.error:
+                self.quotas[each] = quota
+            done[each] = Limited(before=before, error=self.error)
         return done
 
     def of(self, folder: str) -> int:
         """Return the quota of the pod of that cgroup."""
         (its,) = [each for each in self._pods.pods if each.message.linux.cgroup_parent == folder]
-        return self.written.get(folder, its.amounts.cpu.quota.value)
+        return self.quotas.get(folder, its.amounts.cpu.quota.value)
 
 
 class Host:
@@ -72,7 +71,7 @@ class Host:
     def write(self, it: Served, name: str, quota: int) -> None:
         """Write it, as the kubelet does."""
         assert self.cgroups is not None
-        self.cgroups.written[it.runtime.pod(name).message.linux.cgroup_parent] = quota
+        self.cgroups.quotas[it.runtime.pod(name).message.linux.cgroup_parent] = quota
 
 
 def both(name: str) -> dict[str, Any]:
