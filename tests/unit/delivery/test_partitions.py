@@ -738,7 +738,7 @@ async def test_the_first_container_shows_where_else_an_earlier_daemon_has_left_s
     tmp_path: Path, host: Host, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The kubelet keeps its pods below another cgroup, and has not removed that of a dead one."""
-    monkeypatch.setattr(partition_files, "_TOPS", ("elsewhere",))
+    monkeypatch.setattr(partition_files, "TOPS", ("elsewhere",))
     left = "kubepods.slice/kubepods-podold.slice"
 
     async def end(runtime: EmbeddedRuntime) -> None:
