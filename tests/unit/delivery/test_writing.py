@@ -579,7 +579,8 @@ async def test_where_nothing_can_be_written_that_is_known_from_the_start_and_tri
         monkeypatch.setattr(observations, "RETRY_WRITE", 0.0)
         await it.daemon.executor.settle()
         assert not it.daemon.executor.state.trouble
-        assert [*it.daemon.status.doubts()] == []
+        # a container that was tried meanwhile, as it overlapped, is tried again soon
+        await until(lambda: not [*it.daemon.status.doubts()])
 
 
 async def test_a_container_that_has_just_ended_does_not_show_that_cgroups_can_be_written(
