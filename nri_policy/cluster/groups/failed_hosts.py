@@ -17,7 +17,7 @@ from math import inf
 
 from nri_policy.cluster.engine.state.cluster_state import ClusterState
 from nri_policy.cluster.objects.matching import Toleration
-from nri_policy.cluster.objects.node import CORDONED, HOSTNAME, ClusterNode, Taint
+from nri_policy.cluster.objects.node import HOSTNAME, ClusterNode, Taint
 from nri_policy.foundation.clock import Clock
 
 FIXED_SECONDS = 30.0
@@ -40,8 +40,7 @@ class FailedHosts:
             node, before = self._node(host), self._since.pop(host, {})
             wrong: list[Taint | None] = []
             if node is not None:
-                taints = (*node.taints, CORDONED) if node.unschedulable else node.taints
-                wrong = [each for each in taints if each.effect != "PreferNoSchedule"]
+                wrong = [each for each in node.all_taints if each.effect != "PreferNoSchedule"]
                 wrong += [None] * (not node.ready)
             after = {each: before.get(each, self._clock.now()) for each in wrong}
             if after:

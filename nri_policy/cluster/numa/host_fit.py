@@ -6,7 +6,7 @@ from collections.abc import Mapping
 
 from nri_policy.cluster.objects.document import Amounts, with_place
 from nri_policy.cluster.objects.matching import find_untolerated, is_selected
-from nri_policy.cluster.objects.node import CORDONED, ClusterNode
+from nri_policy.cluster.objects.node import ClusterNode
 from nri_policy.cluster.objects.pod import PodSpec
 
 
@@ -14,8 +14,7 @@ def find_host_reason(node: ClusterNode, used: Amounts, spec: PodSpec) -> str:
     """Return why *node*, of which pods use so much, does not take a pod; empty if it does."""
     if not node.ready:
         return "not ready"
-    cordoned = (CORDONED,) if node.unschedulable else ()
-    taint = find_untolerated((*node.taints, *cordoned), spec.tolerations)
+    taint = find_untolerated(node.all_taints, spec.tolerations)
     if taint is not None:
         return f'taint "{taint}"'
     if not is_selected(node.labels, spec.node_selector):

@@ -58,6 +58,11 @@ class ClusterNode(Struct, frozen=True, gc=False):
         """The name of its host, by which assignments and failures name the node."""
         return self.labels.get(HOSTNAME, self.name)
 
+    @property
+    def all_taints(self) -> tuple[Taint, ...]:
+        """The taints, with that of a cordoned node."""
+        return (*self.taints, CORDONED) if self.unschedulable else self.taints
+
 
 class _Meta(ObjectIdentity, rename="camel", gc=False):
     labels: dict[str, str] | None = None

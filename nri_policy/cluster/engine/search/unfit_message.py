@@ -208,7 +208,7 @@ def describe_closest(  # noqa: PLR0913, PLR0917 - what the text is made of
 ) -> str:
     """Return why no domain of *level* holds all units, by the one that comes *closest*.
 
-    They have to be in it if a group of their *job_set* is there.
+    *job_set* names a group of the same JobSet whose domain the units share; empty without one.
     """
     name = level.rpartition("/")[2]
     text = f"no {name} holds all pod sets together; in {name} {closest[-1]}"
