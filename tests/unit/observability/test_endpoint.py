@@ -16,6 +16,7 @@ from prometheus_client.core import Metric
 
 from nri_policy.foundation.clock import Clock
 from nri_policy.foundation.program import REPLACED
+from nri_policy.foundation.threads import started_pool
 from nri_policy.nrt.publisher import PublicationPhase, PublishError, Trouble, WriteResult
 from nri_policy.observability import http_server as module
 from nri_policy.observability.endpoint import Endpoint, Probes
@@ -440,8 +441,8 @@ async def test_without_a_thread_an_endpoint_moves_nowhere_and_answers_as_before(
 
     async with served(tmp_path, listening=False) as node:
         endpoint, port, other = node.daemon.endpoint(), free_port(), free_port()
+        asyncio.get_running_loop().set_default_executor(started_pool(1))  # as the daemon has
         await listening(endpoint, at(port))
-        await ask(port, "/livez")  # with a thread of the test's
         with monkeypatch.context() as patch:
             patch.setattr(threading.Thread, "start", refuse)
             with pytest.raises(OSError, match="no more threads can be started"):
