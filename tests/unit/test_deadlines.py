@@ -64,10 +64,11 @@ async def test_a_clock_that_is_set_back_lengthens_no_cold_start_by_more_than_its
     tiered = nodes.machine("package:2(pmem=8GiB) numa:2 core:2")
     machine = replace(tiered, nodes=tuple(replace(node, normal=True) for node in tiered.nodes))
     time = 2 * HOURS
-    slept = asyncio.Event()
+    sleeps, slept = asyncio.Event(), asyncio.Event()
 
     async def sleep(seconds: float) -> None:
         nonlocal time
+        sleeps.set()
         await slept.wait()
         slept.clear()
         time += seconds
@@ -87,7 +88,7 @@ async def test_a_clock_that_is_set_back_lengthens_no_cold_start_by_more_than_its
     daemon.node.add_observers(
         lambda event, *_: bounded.set() if isinstance(event, Elapsed) else None
     )
-    await asyncio.sleep(0.01)
+    await asyncio.wait_for(sleeps.wait(), HANGS)
     time = HOURS
     slept.set()
     await asyncio.wait_for(bounded.wait(), HANGS)
