@@ -94,7 +94,7 @@ def test_status_says_that_the_runtime_refuses_what_two_plugins_set(
         return " ".join(first.ask("status").stdout.split())
 
     # CRI-O says nothing of it
-    assert said in eventually(status, lambda shown: said in shown, seconds=60.0, every=1.0)
+    assert said in eventually(status, lambda shown: said in shown, every=1.0)
     second.stop()
     stage.run("good", BEST_EFFORT)
     assert said not in status()

@@ -13,6 +13,7 @@ import pytest
 from nri_policy.hardware.machine import Machine, MemoryKind
 from tests.support import nodes
 from tests.support.daemon import Served, pod, served
+from tests.support.patience import HANGS
 
 
 def test_a_machine_read_for_other_settings_does_not_take_the_place_of_theirs(
@@ -52,7 +53,7 @@ def test_a_machine_that_changes_while_it_is_read_for_new_settings_is_read_again(
         if len(kinds) > 1:
             return after
         reading.set()
-        assert unplugged.wait(10)
+        assert unplugged.wait(HANGS)
         return before
 
     monkeypatch.setattr("nri_policy.daemon.reload.discover", discover)
@@ -61,7 +62,7 @@ def test_a_machine_that_changes_while_it_is_read_for_new_settings_is_read_again(
     async def run() -> None:
         async with served(tmp_path, load=lambda: new) as node:
             reloading = asyncio.create_task(node.daemon.reloads.reload())
-            await asyncio.to_thread(reading.wait, 10)
+            await asyncio.to_thread(reading.wait, HANGS)
             known = node.daemon.node.view.layout.machine
             shrunk = nodes.machine(f"{nodes.SMALL} offline=12-15")
             await node.daemon.events.reconfigure(machine=shrunk, instead_of=known)

@@ -134,13 +134,13 @@ def test_a_reload_that_has_begun_is_in_the_store_when_the_daemon_lets_go_of_it(
 
     def load() -> Settings:
         reading.set()
-        read.wait(10)
+        read.wait(HANGS)
         return nodes.settings(preferSharedCPUs=True)
 
     async def check() -> Path:
         async with served(tmp_path, load=load) as node:
             reloading = asyncio.create_task(node.daemon.reloads.reload())
-            await asyncio.to_thread(reading.wait, 10)
+            await asyncio.to_thread(reading.wait, HANGS)
             closing = asyncio.create_task(node.daemon.close())
             await asyncio.sleep(0)
             read.set()

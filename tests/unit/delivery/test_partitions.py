@@ -41,7 +41,7 @@ from nri_policy.simulation.cpusets import EFFECTIVE, ROOT
 from nri_policy.simulation.embedded import EmbeddedRuntime
 from tests.support import nodes
 from tests.support.daemon import Served, pod, served
-from tests.support.patience import until
+from tests.support.patience import HANGS, until
 
 ONE_POOL = "package:1 numa:1 core:8 pu:1"
 KEY = "exclusive-partition.resource-policy.nri.io/pod"
@@ -186,7 +186,7 @@ class Stuck(PartitionCgroups):
 
     def confine(self, wanted: Mapping[str, CPUSet], change: Change) -> Mapping[str, Confined]:
         if change is not Change.REWRITE:
-            self.open.wait(20.0)
+            self.open.wait(HANGS)
         return super().confine(wanted, change)
 
 
@@ -661,7 +661,7 @@ class Blocked(PartitionCgroups):
         self.open = threading.Event()
 
     def write(self, path: str, name: str, text: str) -> None:
-        self.open.wait(20.0)
+        self.open.wait(HANGS)
         super().write(path, name, text)
 
 

@@ -20,6 +20,7 @@ from nri_policy.doctor.processes import Process, processes
 from nri_policy.doctor.runtime_config import RuntimeConfig, runtime_configs
 from nri_policy.doctor.sockets import runtime_at
 from nri_policy.proto.cri_pb2 import VersionRequest, VersionResponse
+from tests.support.patience import HANGS
 from tests.unit.doctor.hosts import Made, served, verdicts, worst
 
 
@@ -59,7 +60,7 @@ def test_a_part_that_does_not_come_is_left_behind(
 
     def hangs(*_: object) -> None:
         alone.append(threading.current_thread().daemon)
-        release.wait(60)
+        release.wait(HANGS)
 
     monkeypatch.setattr(facts, "_machine", hangs)
     monkeypatch.setattr(facts, "_power", lambda _: None)  # which reads the machine, too

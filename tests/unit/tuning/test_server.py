@@ -27,6 +27,7 @@ from nri_policy.tuning.protocol import (
     parse_request,
 )
 from nri_policy.tuning.server import listening
+from tests.support.patience import HANGS
 from tests.support.tunables import irq, make_host
 
 # The tuner as its command runs it, on strict files, killed at the write that the first argument
@@ -208,7 +209,7 @@ def test_no_input_makes_the_tuner_write_anything_but_affinities(host: Host) -> N
                 connection.connect(str(host.socket))
                 connection.sendall(mutate(random.Random(seed), good) + b"\n")
                 connection.shutdown(socket.SHUT_WR)
-                connection.settimeout(10)
+                connection.settimeout(HANGS)
                 answer = b"".join(iter(lambda: connection.recv(1 << 16), b""))
             assert msgspec.json.decode(answer)  # a refusal, or an answer
         assert process.poll() is None
