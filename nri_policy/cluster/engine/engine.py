@@ -8,7 +8,7 @@ the engine places the group again within the limits of hosts.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from itertools import count
 from types import MappingProxyType
 from typing import Self
@@ -45,7 +45,7 @@ class Engine:
         """Read nodes and their reports in *view*; *limits* are of hosts, beside their totals."""
         self.state = ClusterState(settings, view, limits)
 
-    def place(
+    def place(  # noqa: PLR0913 - keywords: what counts beside the group
         self,
         group: PlacementGroup,
         failures: Mapping[str, int] = MappingProxyType({}),
@@ -53,6 +53,7 @@ class Engine:
         *,
         explain: bool = True,
         most: Limits = MappingProxyType({}),
+        lacking: Sequence[PlacementGroup] = (),
     ) -> GroupStatus:
         """Return the status of *group* if it were placed now, or its failed nodes replaced.
 
@@ -61,13 +62,16 @@ class Engine:
         with enough room. *failures* are recent failures of the group's pods, by node: pods with
         spreading avoid such nodes. *more* pods of a pod set go where replaced ones would; what the
         group has stays. To *explain* a refusal takes longer than to find it. Nodes in *most* take
-        no more new pods of a pod set than it says. Nothing changes. Raises DocumentError for a
-        request that breaks a rule.
+        no more new pods of a pod set than it says. *lacking* groups lack places, too: steps of
+        its JobSet get room beside it. Nothing changes. Raises DocumentError for a request that
+        breaks a rule.
 
         If hosts would refuse pods there, the group is placed again within their limits. If it
         cannot be, the status says what they refuse.
         """
-        placement = GroupPlacement(self.state, group, failures, more, explain, most)
+        placement = GroupPlacement(
+            self.state, group, failures, more, explain, most, lacking=lacking
+        )
         status = placement.place()
         limits = self.state.limits
         if not status.assignments or not limits.may_refuse():
@@ -76,7 +80,7 @@ class Engine:
         if not keeps and self._has_places(group):
             made = self.fork()
             made.state.take_out([*self.state.usages.out, group.key])
-            return made.place(group, failures, more, explain=explain, most=most)
+            return made.place(group, failures, more, explain=explain, most=most, lacking=lacking)
         kept = group if keeps else None
         placed = replace(group, status=status)
         refused = limits.find_refused(placed, kept)

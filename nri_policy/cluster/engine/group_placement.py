@@ -19,7 +19,9 @@ from nri_policy.cluster.engine.search.domain_search import DomainSearch
 from nri_policy.cluster.engine.search.exclusive import find_taken_domains
 from nri_policy.cluster.engine.search.job_set_domains import (
     find_domains_of_steps,
+    find_lacking_steps,
     find_other_steps,
+    merge_steps,
 )
 from nri_policy.cluster.engine.search.pod_set_order import Orders, describe_order
 from nri_policy.cluster.engine.search.replacement import find_kept_leaves
@@ -58,6 +60,7 @@ class GroupPlacement(Struct, frozen=True):
     more: Mapping[str, int]  # pods of a pod set that go where replaced ones would
     explain: bool
     limits: Limits = MappingProxyType({})  # of hosts, for new pods
+    lacking: Sequence[PlacementGroup] = ()  # groups that lack places, too
 
     def place(self) -> GroupStatus:
         """Return the status that the group would have. Raises DocumentError."""
@@ -69,7 +72,8 @@ class GroupPlacement(Struct, frozen=True):
                 if exclusive is not None:
                     found = self._place_alone(exclusive, steps)
                 elif together is not None:
-                    found = self.place_together(together, steps)
+                    found = self._place_with_steps(together)
+                    found = found or self.place_together(together, steps)
             except Unplaceable as unplaceable:
                 message = str(unplaceable) if self.explain else ""
                 return GroupStatus(state="Unplaceable", message=message)
@@ -106,6 +110,35 @@ class GroupPlacement(Struct, frozen=True):
             where = some(f"{path[-1]} by {name}" for path, name in sorted(taken.items()))
             status = replace(status, message=f"{status.message}; taken: {where}")
         return status
+
+    def _place_with_steps(self, together: Together) -> GroupStatus | None:
+        """Return the status of a group whose JobSet has other steps that lack places, too.
+
+        It leaves room for these. None if there is no room for all: the group is placed by itself;
+        but not if the steps have lost all of their places, and with them the domain that they have
+        to share: by itself the group could go where the others never fit. Raises Unplaceable.
+        """
+        others = [] if self.more else find_lacking_steps(self.group, self.lacking)
+        if not others:
+            return None
+        state = self.state.fork()
+        state.take_out(state.usages.out | {each.key for each in others})
+        merged = replace(self, state=state, group=merge_steps(self.group, others), lacking=())
+        found = merged.place()
+        own = {each.name for each in self.group.pod_sets}
+        if found.assignments:
+            places = [each for each in found.assignments if each.pod_set in own]
+            return GroupStatus(state="Placed", assignments=places)
+        had_places = all(each.status.assignments for each in (self.group, *others))
+        may_wait = together.required is not None and had_places
+        return found if may_wait and not merged.does_anything_stay(together) else None
+
+    def does_anything_stay(self, together: Together) -> bool:
+        """Whether pods of the group, or of other steps of its JobSet, stay in a shared domain."""
+        steps = [unit for unit in units_of(self.group) if unit.workers.count]
+        trees = [tree_of(self.state, unit) for unit in steps]
+        level = find_shared_level(self.state, together, trees)
+        return bool(self._rest_of(steps, level) or self._domains_of_job_set(steps, level))
 
     def place_together(self, together: Together, steps: Sequence[Unit]) -> GroupStatus | None:
         """Return the status of a group whose pod sets go into one domain (cluster.md §3).
@@ -229,10 +262,12 @@ class GroupPlacement(Struct, frozen=True):
         """Return the status of the group if a search in one of *orders* finds places for *units*.
 
         All orders share the steps of one search. If none helps, the pods of small units go to
-        leaves in every way.
+        leaves in every way. A group of which pods stay is not searched for.
         """
         if keeps_places(self.group, self.more):
-            return None
+            if self.more or not all(map(trial.has_lost_all, units)):
+                return None
+            trial = replace(trial, state=trial.state.without_nodes(trial.failed_nodes))
         if any(is_spread(each.workers) or spreading_of(each) for each in units):
             return None
         search = DomainSearch(trial.room_for, trial.state.take)

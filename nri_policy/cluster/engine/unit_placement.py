@@ -213,8 +213,8 @@ class UnitPlacement(Struct, frozen=True):
     ) -> tuple[dict[str, Assignment], dict[str, Assignment]]:
         """Return the assignments of new pods, those of failed nodes' and *more*; and the whole."""
         status = self.group.status
-        if self._lost_whole(unit) and not more:  # a leader goes where its workers can be, too
-            state = self.state.without_nodes(status.unhealthy_nodes)
+        if self.has_lost_all(unit) and not more:  # a leader goes where its workers can be, too
+            state = self.state.without_nodes(self.failed_nodes)
             found = replace(self, state=state).assign_in(tree_of(state, unit), unit, Counter())
             return found, found
         if is_spread(unit.workers):
@@ -252,10 +252,19 @@ class UnitPlacement(Struct, frozen=True):
                     return find(leader_first=True)
             raise refused from None
 
-    def _lost_whole(self, unit: Unit) -> bool:
-        """Whether all pods of a unit were on failed nodes, and are to be placed."""
+    @property
+    def failed_nodes(self) -> frozenset[str]:
+        """The nodes on which the group has lost its places."""
+        view = self.state.view
+        failed = self.group.status.unhealthy_nodes
+        return frozenset(node.name for host in failed for node in view.on_host(host))
+
+    def has_lost_all(self, unit: Unit) -> bool:
+        """Whether all pods of a unit were on failed nodes, or had no places."""
         status = self.group.status
-        lost = {
+        given = {each.pod_set for each in status.assignments}
+        lost = {each.name: each.count for each in unit.pod_sets if each.name not in given}
+        lost |= {
             given.pod_set: sum(each.count for each in given.domains)
             for given in status.assignments
             if all(host_of_place(given, each) in status.unhealthy_nodes for each in given.domains)

@@ -33,8 +33,14 @@ from nri_policy.cluster.groups.group_placer import GroupPlacer
 from nri_policy.cluster.groups.members import Members
 from nri_policy.cluster.groups.placed_pods import PlacedPods
 from nri_policy.cluster.groups.pod_writes import PendingPodWrites
-from nri_policy.cluster.groups.reconcile import PodMove, Replacement, View, reconcile
-from nri_policy.cluster.groups.record import NO_FAILURE, Group, SeenGroup
+from nri_policy.cluster.groups.reconcile import (
+    PodMove,
+    Reconciled,
+    Replacement,
+    View,
+    reconcile,
+)
+from nri_policy.cluster.groups.record import INTERNAL_ERROR, NO_FAILURE, Group, SeenGroup
 from nri_policy.cluster.groups.table import GroupTable
 from nri_policy.cluster.groups.writes import (
     GroupWrite,
@@ -69,7 +75,6 @@ log = logging.getLogger(__name__)
 
 # pods that are looked at in a step, but for those of one group: some 20 ms of CPU time
 SLICE = 2000
-_INTERNAL_ERROR = "InternalError"  # the condition of a group that could not be handled
 
 
 class Controller:
@@ -121,6 +126,7 @@ class Controller:
         )
         self._dirty: dict[Key, None] = {}  # groups whose pods changed
         self._counted: dict[Key, None] = {}  # groups to reconcile once all are counted
+        self._lost: dict[Key, Reconciled] = {}  # groups that lost places with a host
         self._notices: list[Write] = []
 
     def configure(self, settings: ClusterSettings) -> None:
@@ -231,17 +237,18 @@ class Controller:
             group = replace(group, status=GroupStatus(message=lie))
         record = self.groups[key]
         old, pending = record.seen, record.write
-        changed: dict[str, Any] = {"seen": SeenGroup(group, revision, owners)}
+        seen = SeenGroup(group, revision, owners)
+        changed: dict[str, Any] = {"seen": seen}
         settled = not (isinstance(pending, WriteStatus) and pending.revision == revision)
         if settled and pending is not None:
             changed |= {"write": None, "unanswered": False, "back_off": NO_FAILURE}
-        if old is not None and _has_failed(old.group) and not _has_failed(group):
+        if old is not None and old.has_failed and not seen.has_failed:
             changed["error"] = NO_FAILURE
         self.groups.update(key, **changed)
         self.queue.prioritize(key, group.priority)
-        if old is not None and _lacks_other_pods(old.group, group):
+        if old is not None and old.lacks_other_pods(group):
             self.queue.note_edit(key)
-        if old is not None and old.group.status.given_back < group.status.given_back:
+        if old is not None and old.makes_way(group):
             self.queue.note_change()
         if settled:
             self.engine.state.set_group(group)
@@ -378,9 +385,7 @@ class Controller:
             writes += self._guard(key, self._recount(key))
             self._counted[key] = None
         if not self._dirty:  # count all groups before any gets other places
-            for key in self._slice(self._counted):
-                if self.groups[key].error.until <= self._clock.now():
-                    writes += self._guard(key, self._reconcile(key))
+            writes += self._reconcile_counted()
         if self.busy:
             return writes
         self._set_aside()
@@ -388,6 +393,18 @@ class Controller:
         for key in self.placer.waiting.worth_trying(self.queue.due()):
             writes += self._guard(key, self.placer.place(key))
         return writes
+
+    def _reconcile_counted(self) -> Iterator[Write]:
+        """Yield the writes for a slice of the groups.
+
+        What groups have lost is placed anew once it is known what all of them have lost.
+        """
+        for key in self._slice(self._counted):
+            if self.groups[key].error.until <= self._clock.now():
+                yield from self._guard(key, self._reconcile(key))
+        lost, self._lost = self._lost, {}
+        for key, found in lost.items():
+            yield from self._guard(key, self._replace(key, found))
 
     def _slice(self, keys: dict[Key, None]) -> list[Key]:
         """Take out so many groups that they have a slice of pods, one group at least."""
@@ -425,13 +442,21 @@ class Controller:
         yield from found.writes
         has_other_places = False
         if isinstance(found.attempt, Replacement):
-            seen = self.groups.object(key)
-            has_other_places = yield from self.placer.replace(seen, found.attempt.hosts)
-        elif isinstance(found.attempt, PodMove):
+            self.placer.note_lost(self.groups.object(key), found.attempt.hosts)
+            self._lost[key] = found
+            return
+        if isinstance(found.attempt, PodMove):
             pods, condition = found.attempt.pods, found.attempt.condition
             seen = self.groups.object(key)
             has_other_places = yield from self.placer.move(seen, pods, condition)
         if not has_other_places:
+            yield from found.otherwise
+
+    def _replace(self, key: Key, found: Reconciled) -> Iterator[Write]:
+        """Try to place anew what a group has lost; yield the writes."""
+        assert isinstance(found.attempt, Replacement)
+        seen = self.groups.object(key)
+        if not (yield from self.placer.replace(seen, found.attempt.hosts)):
             yield from found.otherwise
 
     def _guard(self, key: Key, writes: Iterator[Write]) -> Iterator[Write]:
@@ -457,7 +482,7 @@ class Controller:
         seen = record.seen
         if seen is not None and not record.is_busy(self._clock.now()):
             self.engine.state.set_group(seen.group)  # undo the unwritten promise
-            condition = Condition(type=_INTERNAL_ERROR, reason=name, message=str(error))
+            condition = Condition(type=INTERNAL_ERROR, reason=name, message=str(error))
             status = replace(seen.group.status, message=text, conditions=[condition])
             if status != seen.group.status:
                 yield seen.write(status)
@@ -487,13 +512,3 @@ class Controller:
                     self._placed_pods.recount(key, write.group)  # pods on failed hosts stay there
                 self.groups.update(key, write=write, unanswered=False)
             yield write
-
-
-def _lacks_other_pods(old: PlacementGroup, group: PlacementGroup) -> bool:
-    """Whether a group asks for other pods than it did: the refusal of those tells nothing."""
-    is_healthy_again = bool(old.status.unhealthy_nodes) and not group.status.unhealthy_nodes
-    return old.pod_sets != group.pod_sets or is_healthy_again
-
-
-def _has_failed(group: PlacementGroup) -> bool:
-    return any(each.type == _INTERNAL_ERROR for each in group.status.conditions)

@@ -317,6 +317,16 @@ class GroupPlacer:
             return True
         return False
 
+    def note_lost(self, seen: SeenGroup, unhealthy: list[str]) -> None:
+        """Have a group wait for places instead of those on failed hosts, before it is tried."""
+        group = seen.group
+        if self._pod_writes.under_way(group.key):
+            return  # a pod may be on its way to a place that the group would no longer have
+        status = replace(group.status, unhealthy_nodes=unhealthy)
+        self._engine.state.set_group(replace(group, status=status))
+        if group.key not in self.queue:
+            self.queue.put(group.key, self.queue_place(group, self._clock.now()))
+
     def replace(self, seen: SeenGroup, unhealthy: list[str]) -> Generator[Write, None, bool]:
         """Try to place anew what failed hosts had of a group; the rest stays.
 
@@ -325,10 +335,8 @@ class GroupPlacer:
         group = seen.group
         key = group.key
         if self._pod_writes.under_way(key):
-            return False  # a pod may be on its way to a place that the group would no longer have
+            return False
         degraded = replace(group.status, state="Degraded", unhealthy_nodes=unhealthy, conditions=[])
-        if key not in self.queue:
-            self.queue.put(key, self.queue_place(group, self._clock.now()))
         found = self._try(key, replace(group, status=degraded))
         if found.assignments:
             self.queue.remove(key)

@@ -26,6 +26,7 @@ from nri_policy.cluster.objects.pod import Pod
 from nri_policy.cluster.requests.group import GroupStatus, PlacementGroup
 from nri_policy.foundation.backoff import backoff
 
+INTERNAL_ERROR = "InternalError"  # the condition of a group that could not be handled
 _pause = partial(backoff, least=0.5, most=30.0, chance=lambda: 1.0)  # seconds
 
 
@@ -39,6 +40,22 @@ class SeenGroup(Struct, frozen=True):
     def write(self, status: GroupStatus, *, promised: bool = False) -> WriteStatus:
         """Return the write of another status; see `WriteStatus`."""
         return WriteStatus(replace(self.group, status=status), self.revision, promised)
+
+    @property
+    def has_failed(self) -> bool:
+        """Whether its status tells of an internal error."""
+        return any(each.type == INTERNAL_ERROR for each in self.group.status.conditions)
+
+    def lacks_other_pods(self, group: PlacementGroup) -> bool:
+        """Whether *group*, as it is now, asks for other pods: a refusal of those tells nothing."""
+        before, after = self.group.status.unhealthy_nodes, group.status.unhealthy_nodes
+        return self.group.pod_sets != group.pod_sets or bool(before and not after)
+
+    def makes_way(self, group: PlacementGroup) -> bool:
+        """Whether others may fit now: *group* left room, or its JobSet another domain to share."""
+        before, after = self.group.status, group.status
+        moved = bool(group.job_set) and before.assignments != after.assignments
+        return moved or before.given_back < after.given_back
 
 
 class BackOff(Struct, frozen=True):

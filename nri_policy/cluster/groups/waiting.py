@@ -246,11 +246,12 @@ class WaitingGroups:
         """
         aside = self._aside(self.queue.rank(key))
         engine = self._without(aside)
-        if more or failures or group.status.assignments or _is_spread(group):
+        lacking = self._lacking_steps(key, group)
+        if more or failures or group.status.assignments or group.job_set or _is_spread(group):
             if more and more != self._groups[key].more:
                 self._groups.update(key, more=more)
                 self._checked = False
-            found = engine.place(group, failures, more)
+            found = engine.place(group, failures, more, lacking=lacking)
             if not found.assignments and _counts_others(group):
                 self._groups.update(key, counts_others=True)
             return self._seen(key, found)
@@ -265,6 +266,14 @@ class WaitingGroups:
         else:
             self._known.add(key, group, aside)
         return self._seen(key, found)
+
+    def _lacking_steps(self, key: Key, group: PlacementGroup) -> list[PlacementGroup]:
+        """Return the other groups of a group's JobSet that are in the queue."""
+        if not group.job_set:
+            return []
+        groups = self._engine.state.groups
+        found = [groups[each] for each in self.queue if each != key and each in groups]
+        return [each for each in found if each.job_set == group.job_set]
 
     def count_by_zones(self, key: Key, group: PlacementGroup) -> GroupStatus:
         """Return the status of a group of the queue that does not fit, as `cluster place` says it.

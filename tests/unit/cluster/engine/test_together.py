@@ -219,6 +219,24 @@ def test_a_group_that_lost_all_goes_to_another_domain_as_a_whole() -> None:
     assert placed(place(lost, nodes)) == {"prefill": {"c2": 1}, "decode": {"c1": 1}}
 
 
+def test_a_group_that_lost_all_is_searched_for_like_a_new_one() -> None:
+    """No order of its pod sets finds the only way: s0 on both hosts, s1 and s2 apart."""
+    sizes = {"s0": (3, 3, 1), "s1": (1, 1, 2), "s2": (1, 1, 2)}
+    sets = [
+        pod_set(count, {"unconstrained": True}, name=name, cpu=cpu, gpu=gpu)
+        for name, (count, cpu, gpu) in sizes.items()
+    ]
+    given = together(group(*sets), required=RACK)
+    there = {"a1": (10, 7), "a2": (2, 5)}
+    free = {"b1": (7, 7), "b2": (8, 2)}
+    nodes = [
+        node(name, ZONE="z", RACK=name[0], ready=name in free, cpu=cpu, gpu=gpu)
+        for name, (cpu, gpu) in (there | free).items()
+    ]
+    lost = stored(given, {"s0": {"a1": 3}, "s1": {"a1": 1}, "s2": {"a2": 1}}, *there)
+    assert racks(place(lost, nodes)) == {name: {"b"} for name in sizes}
+
+
 STEPS = hosts(a1=8, b1=4)  # the workers below would fit best in rack b
 
 

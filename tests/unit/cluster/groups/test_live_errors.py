@@ -30,10 +30,10 @@ def fail_for(play: Play, name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """Have the engine end in an error of its own where it is to place that group."""
     place = play.controller.engine.place
 
-    def failing(group: PlacementGroup, *more: Any) -> GroupStatus:
+    def failing(group: PlacementGroup, *more: Any, **options: Any) -> GroupStatus:
         if group.name == name:
             raise ZeroDivisionError("as the test wants it")
-        return place(group, *more)
+        return place(group, *more, **options)
 
     monkeypatch.setattr(play.controller.engine, "place", failing)
 

@@ -245,6 +245,93 @@ def test_a_driver_whose_host_fails_goes_back_to_the_rack_of_its_workers() -> Non
     assert hosts_of(play, "s-w-0") == kept
 
 
+def in_rack_0(**failure: Any) -> Play:
+    """Run a driver and its workers in rack r0; rack r2 has room for the driver, r1 for none."""
+    play = empty(failure=failure)
+    order = {"startupPolicyOrder": "InOrder"}
+    job_set(play, replicated("driver", 1), replicated("w", 2), startupPolicy=order)
+    for host in ("h2", "h3", "h4", "h5"):
+        stay(play, host, 4)
+    for kind, pods in (("driver", 1), ("w", 2)):
+        start(play, kind, pods, 2, asks=SHARED)
+        play.rest()
+    assert racks_of(play, "s-") == ["r0", "r0", "r0"]
+    stay(play, "h4", 2)
+    play.rest()
+    return play
+
+
+def lose(play: Play, *hosts: str, deleted: bool) -> None:
+    """Have hosts fail at once, with their pods, which the Jobs make anew."""
+    for host in hosts:
+        if deleted:
+            play.world.delete("nodes", host)
+        else:
+            item = play.world.objects["nodes"][host]
+            item["status"]["conditions"][0]["status"] = "False"
+            play.world.put("nodes", item)
+    play.world.evict(*hosts)
+    make_again(play)
+    play.rest()
+
+
+def make_again(play: Play) -> None:
+    for kind, pods in (("driver", 1), ("w", 2)):
+        if not play.world.pods_of(f"s-{kind}-0"):
+            start(play, kind, pods, 2, asks=SHARED)
+
+
+@pytest.mark.parametrize("deleted", [True, False])
+@pytest.mark.parametrize("fail_fast", [True, False])
+def test_steps_that_lose_all_at_once_go_where_both_have_room(
+    fail_fast: bool, deleted: bool
+) -> None:
+    """The driver alone would fit best where the workers never fit."""
+    play = in_rack_0(failFast=fail_fast)
+    for host in ("h2", "h3"):
+        play.world.delete("pods", f"on-{host}")
+    play.rest()
+    lose(play, "h0", "h1", deleted=deleted)
+    assert racks_of(play, "s-") == ["r1", "r1", "r1"]
+
+
+@pytest.mark.parametrize("deleted", [True, False])
+def test_steps_that_lose_all_at_once_wait_until_both_have_room(deleted: bool) -> None:
+    play = in_rack_0(failFast=False)
+    lose(play, "h0", "h1", deleted=deleted)
+    assert racks_of(play, "s-") == []
+    driver, workers = (play.world.group(name).status for name in ("jobset-s", "jobset-s.w"))
+    assert driver.state == workers.state == "Degraded"
+    assert driver.message.startswith(
+        "no rack holds all pod sets together; in rack r2, jobset-s.w/w finds no room beside driver:"
+    )
+    for host in ("h2", "h3"):
+        play.world.delete("pods", f"on-{host}")
+    play.rest()
+    assert racks_of(play, "s-") == ["r1", "r1", "r1"]
+
+
+def test_a_step_that_lost_all_follows_one_that_moves_later() -> None:
+    """The host of the workers is not ready, but they run on for a while; the driver waits."""
+    play = in_rack_0(failFast=False)
+    for host in ("h2", "h3"):
+        play.world.delete("pods", f"on-{host}")
+    driver, workers = (set(hosts_of(play, f"s-{kind}-0")) for kind in ("driver", "w"))
+    assert driver != workers
+    for host in (*driver, *workers):
+        item = play.world.objects["nodes"][host]
+        item["status"]["conditions"][0]["status"] = "False"
+        play.world.put("nodes", item)
+    play.world.evict(*driver)
+    make_again(play)
+    play.rest()
+    assert racks_of(play, "s-driver") == []
+    play.world.evict(*workers)
+    make_again(play)
+    play.rest()
+    assert racks_of(play, "s-") == ["r1", "r1", "r1"]
+
+
 def of_lws(play: Play, index: int) -> str:
     name = "m-0" if index == 0 else f"m-0-{index}"
     labels = {"name": "m", "group-index": "0", "worker-index": str(index), "size": "3"}
