@@ -74,11 +74,11 @@ class Reservations:
     def find_lack(self, group: PlacementGroup) -> str | None:
         """Return what *group* would still lack after all pods and groups that can end have ended.
 
-        None if it would fit then; an empty text if it would not even fit an empty cluster. Raises
-        DocumentError.
+        Other steps of its JobSet stay. None if it would fit then; an empty text if it would not
+        even fit an empty cluster. Raises DocumentError.
         """
         asked = replace(group, status=GroupStatus())
-        found = self._emptied_for(group).engine.place(asked)
+        found = self._emptied_beside_steps(group).place(asked)
         if found.assignments:
             return None
         if not self._empty.place(asked, explain=False).assignments:
@@ -143,6 +143,15 @@ class Reservations:
             found = self._emptied[priority] = _Emptied(self._engine.emptied(groups), at, {})
         return found
 
+    def _emptied_beside_steps(self, group: PlacementGroup) -> Engine:
+        """Return the emptied cluster with the other steps of a group's JobSet."""
+        engine = self._emptied_for(group).engine
+        if others := self._other_steps(group):
+            engine = engine.fork()
+            for each in others:
+                engine.state.set_group(each)
+        return engine
+
     def _short_hosts(self, group: PlacementGroup) -> str:
         """Return what all hosts lack for a pod that an empty one would hold; nothing if none do."""
         for unit in units_of(group):
@@ -197,11 +206,7 @@ class Reservations:
             return chosen
         free = self._engine.without_nodes(self._engine.taken_from(group))
         whole = _in_one_domain(group, unit)
-        emptied = self._emptied_for(group).engine
-        if others := self._other_steps(group):
-            emptied = emptied.fork()
-            for each in others:
-                emptied.state.set_group(each)
+        emptied = self._emptied_beside_steps(group)
         now, empty = UnitCapacity(free.state, whole), UnitCapacity(emptied.state, whole)
         for names in _domains(now, empty, kept):
             open_ = [name for name in names if name not in chosen and name not in closed]

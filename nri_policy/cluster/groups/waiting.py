@@ -246,8 +246,9 @@ class WaitingGroups:
         """
         aside = self._aside(self.queue.rank(key))
         engine = self._without(aside)
-        lacking = self._lacking_steps(key, group)
-        if more or failures or group.status.assignments or group.job_set or _is_spread(group):
+        steps = self._steps(group)
+        lacking = [each for each in steps if each.key in self.queue]
+        if more or failures or group.status.assignments or steps or _is_spread(group):
             if more and more != self._groups[key].more:
                 self._groups.update(key, more=more)
                 self._checked = False
@@ -267,13 +268,12 @@ class WaitingGroups:
             self._known.add(key, group, aside)
         return self._seen(key, found)
 
-    def _lacking_steps(self, key: Key, group: PlacementGroup) -> list[PlacementGroup]:
-        """Return the other groups of a group's JobSet that are in the queue."""
-        if not group.job_set:
+    def _steps(self, group: PlacementGroup) -> list[PlacementGroup]:
+        """Return the other groups of a group's JobSet, if they may have to share a domain."""
+        if not (group.job_set and group.together):
             return []
-        groups = self._engine.state.groups
-        found = [groups[each] for each in self.queue if each != key and each in groups]
-        return [each for each in found if each.job_set == group.job_set]
+        groups = self._engine.state.groups.values()
+        return [each for each in groups if each.job_set == group.job_set and each.key != group.key]
 
     def count_by_zones(self, key: Key, group: PlacementGroup) -> GroupStatus:
         """Return the status of a group of the queue that does not fit, as `cluster place` says it.
@@ -308,7 +308,10 @@ class WaitingGroups:
         """Return what decides where a group fits: groups of one shape fit alike."""
         if self._shaped[0] is not group:  # it is asked about again and again
             self._shaped = group, msgspec.json.encode((group.pod_sets, group.together))
-        return self._shaped[1]
+        shape, steps = self._shaped[1], self._steps(group)
+        if not steps:
+            return shape
+        return shape + msgspec.json.encode([(each.key, each.status) for each in steps])
 
     def refusal(self, group: PlacementGroup, found: GroupStatus) -> GroupStatus:
         """Return the status to report for a refused group, from the result *found*."""

@@ -179,7 +179,8 @@ def test_without_room_there_they_wait_and_say_where() -> None:
     status = play.world.group("jobset-s.w").status
     assert status.state == "Waiting"
     assert status.message.startswith(
-        "it shares rack r0 with default/jobset-s of its JobSet; there, w finds no room: topology"
+        "fits nowhere beside what stays: it shares rack r0 with default/jobset-s of its JobSet;"
+        " there, w finds no room: topology"
     )
     play.world.delete("pods", "on-h1")
     play.rest()
@@ -191,6 +192,32 @@ def test_without_room_there_they_wait_and_say_where() -> None:
     stay(play, "h4", 4)
     stay(play, "h5", 4)
     in_order(play, PREFERRED)
+    assert racks_of(play, "s-w-0") == ["r1", "r1"]
+
+
+def test_a_refusal_names_no_rack_but_that_of_the_jobs_before() -> None:
+    """Rack r1 comes closest to hold the workers, but would not help, and r2 is full."""
+    play = empty()
+    for host, cpus in {"h0": 2, "h1": 3, "h3": 3, "h4": 4, "h5": 4}.items():
+        stay(play, host, cpus)
+    workers = in_order(play, SHARED)
+    play.world.delete("pods", "on-h2")
+    stay(play, "h2", 2)
+    play.rest()
+    status = play.world.group("jobset-s.w").status
+    assert status.state == "Waiting"
+    assert status.message.startswith(
+        "fits nowhere beside what stays: it shares rack r0 with default/jobset-s of its JobSet"
+    )
+    assert "r1" not in status.message
+    play.now += 600.0
+    play.rest()
+    assert play.world.group("jobset-s.w").status.reserved == []
+    end(play, "s-driver-0-0")
+    play.world.put("jobs", play.world.objects["jobs"]["s-driver-0"] | {"spec": {"parallelism": 0}})
+    play.world.delete("pods", "on-h3")
+    play.rest()
+    assert all(is_let_go(play, name) for name in workers)
     assert racks_of(play, "s-w-0") == ["r1", "r1"]
 
 

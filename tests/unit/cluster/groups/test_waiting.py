@@ -6,6 +6,7 @@ import json
 from typing import Any
 
 import pytest
+from msgspec.structs import replace
 
 from nri_policy.cluster.engine.engine import Engine
 from nri_policy.cluster.groups.record import QueuePlace, rank_of
@@ -18,7 +19,12 @@ from nri_policy.cluster.objects.metadata import OwnerReference
 from nri_policy.cluster.objects.node import read_node
 from nri_policy.cluster.objects.pod import Pod, read_pod
 from nri_policy.cluster.objects.settings import Extender, read_settings
-from nri_policy.cluster.requests.group import GroupStatus, PlacementGroup, read_group
+from nri_policy.cluster.requests.group import (
+    GroupStatus,
+    PlacementGroup,
+    Together,
+    read_group,
+)
 from nri_policy.cluster.view import Cluster
 from nri_policy.cluster.zones.zone import NodeZones, read_zones
 from nri_policy.foundation.clock import Clock
@@ -316,3 +322,23 @@ def test_who_would_not_fit_into_an_empty_cluster_is_tried_again_only_in_another_
     racks.wait("late", rack(9), since=4.0)
     assert racks.step(4.0).keys() == {"full"}
     assert "large" in tried
+
+
+def test_steps_of_other_jobsets_are_not_refused_with_the_steps_of_one() -> None:
+    """Both ask for the same, but only one shares a full rack with an earlier step."""
+    racks = Racks()
+    racks.run("p", "h0", 4)
+    racks.run("q", "h1", 3)
+    together = Together(required=RACK)
+    running = read_group(group(pod_set(1), name="a"))
+    running = replace(running, job_set="a", together=together)
+    status = racks.engine.place(running)
+    assert [each.values[-1] for each in status.assignments[0].domains] == ["h1"]
+    racks.engine.state.set_group(replace(running, status=status))
+    for name in "ab":
+        racks.wait(f"{name}.w", pod_set(2))
+        asked = racks.groups["default", f"{name}.w"]
+        asked = replace(asked, job_set=name, together=together)
+        racks.groups["default", f"{name}.w"] = asked
+        racks.engine.state.set_group(asked)
+    assert racks.step(0.0).keys() == {"b.w"}
