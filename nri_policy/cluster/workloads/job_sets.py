@@ -41,6 +41,7 @@ from nri_policy.manifests.workloads import TemplatedSpec, count_parallel
 
 _MOST_GROUPS = 1000  # of one object
 _IN_ORDER = "InOrder"  # of a JobSet
+_READY = "Ready"  # of a Job of a JobSet that others wait for; else Complete
 _LEADER_READY = "LeaderReady"  # of a LeaderWorkerSet
 
 
@@ -59,6 +60,7 @@ class _Job(Struct):
 
 class _Dependency(Struct):
     name: str
+    status: str = _READY
 
 
 class _ReplicatedJob(Struct, rename="camel"):
@@ -165,16 +167,18 @@ def _exclusive_level(job: _ReplicatedJob, template: Template, level: str | None)
 def _find_steps(spec: _JobSetSpec) -> dict[str, str]:
     """Return the step in which each replicated Job starts: the name of its first; "" at once.
 
-    JobSet makes a Job only when those that it waits for are ready or complete.
+    JobSet makes a Job only when those that it waits for are ready or complete. Jobs that wait for
+    the same ones, but one until they are ready and one until they are complete, do not start
+    together.
     """
     policy = spec.startup_policy
     in_order = policy is not None and policy.startup_policy_order == _IN_ORDER
-    names: dict[tuple[str, ...], str] = {(): ""}
+    names: dict[tuple[tuple[str, str], ...], str] = {(): ""}
     found = {}
     for number, each in enumerate(spec.replicated_jobs):
-        waits_for = sorted(one.name for one in each.depends_on or ())
+        waits_for = sorted((one.name, one.status) for one in each.depends_on or ())
         if in_order and number:
-            waits_for = [spec.replicated_jobs[number - 1].name]
+            waits_for = [(spec.replicated_jobs[number - 1].name, _READY)]
         found[each.name] = names.setdefault((*waits_for,), each.name)
     return found
 

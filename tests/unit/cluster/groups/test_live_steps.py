@@ -121,6 +121,72 @@ def test_jobs_that_start_together_wait_for_each_other() -> None:
     assert is_let_go(play, second)
 
 
+def after(name: str, status: str) -> Any:
+    return {"dependsOn": [{"name": name, "status": status}]}
+
+
+def test_jobs_that_wait_for_one_to_be_ready_and_to_be_complete_do_not_wait_for_each_other() -> None:
+    """The first may be what lets the Job that both wait for become complete."""
+    play = empty()
+    helper, last = replicated("b", 1, **after("a", "Ready")), replicated("c", 1)
+    job_set(play, replicated("a", 1), helper, {**last, **after("a", "Complete")})
+    start(play, "a", 1, 3)
+    play.rest()
+    (second,) = start(play, "b", 1, 3)
+    play.rest()
+    assert is_let_go(play, second)
+
+
+def complete(play: Play, kind: str) -> None:
+    """Have all pods of a Job succeed, and the Job know it."""
+    pods = [*play.world.pods_of(f"s-{kind}-0")]
+    end(play, *pods)
+    done = {"succeeded": len(pods), "conditions": [{"type": "Complete", "status": "True"}]}
+    play.world.put("jobs", {**play.world.objects["jobs"][f"s-{kind}-0"], "status": done})
+
+
+def three_jobs(play: Play, b: Any) -> None:
+    """Run Jobs a and b, where b starts as it says, and c after a is complete; a is complete."""
+    c = replicated("c", 2, **after("a", "Complete"))
+    job_set(play, replicated("a", 1), {**replicated("b", 1), **b}, c)
+    start(play, "a", 1, 3, asks=SHARED)
+    if b:
+        play.rest()
+    start(play, "b", 1, 3, asks=SHARED)
+    play.rest()
+    assert racks_of(play, "s-") == ["r0", "r0"]
+    complete(play, "a")
+
+
+@pytest.mark.parametrize("b", [{}, after("a", "Ready")])
+@pytest.mark.parametrize("seen", [True, False])
+def test_a_job_after_a_complete_one_shares_the_rack_with_those_that_run(b: Any, seen: bool) -> None:
+    """Whether b is in a group with a, or alone; c fits best in rack r1."""
+    play = empty()
+    three_jobs(play, b)
+    if seen:
+        play.rest()
+    stay(play, "h2", 4)
+    start(play, "c", 2, 3, asks=SHARED)
+    play.rest()
+    assert racks_of(play, "s-c") == ["r0", "r0"]
+
+
+@pytest.mark.parametrize("b", [{}, after("a", "Ready")])
+@pytest.mark.parametrize("seen", [True, False])
+def test_a_job_after_complete_ones_goes_anywhere(b: Any, seen: bool) -> None:
+    """No pod of the others is there any more."""
+    play = empty()
+    three_jobs(play, b)
+    complete(play, "b")
+    if seen:
+        play.rest()
+    stay(play, "h2", 4)
+    start(play, "c", 2, 3, asks=SHARED)
+    play.rest()
+    assert racks_of(play, "s-c") == ["r1", "r1"]
+
+
 def stay(play: Play, host: str, cpus: int, ends: bool = False) -> None:
     """Have a pod on a host, of no group."""
     restart = "Never" if ends else "Always"
