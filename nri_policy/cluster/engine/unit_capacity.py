@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Mapping
 from contextlib import suppress
 from functools import cached_property
 
@@ -12,7 +12,7 @@ from nri_policy.cluster.engine.state.tree import Tree
 from nri_policy.cluster.engine.state.zone_tree import ZoneTree
 from nri_policy.cluster.engine.unit_placement import plan_of
 from nri_policy.cluster.objects.document import with_place
-from nri_policy.cluster.requests.group import PlacementGroup
+from nri_policy.cluster.requests.group import PlacementGroup, PodSet
 from nri_policy.cluster.requests.request import Unit, Unplaceable, units_of
 from nri_policy.native._counts import Counts
 from nri_policy.native._domains import Vector
@@ -128,3 +128,25 @@ def is_overbooked(state: ClusterState, group: PlacementGroup) -> bool:
                     if any(left.get(name, 0) < 0 for name in asked):
                         return True
     return False
+
+
+def has_room_for_more(
+    state: ClusterState, pod_set: PodSet, amounts: Mapping[str, int], host: str
+) -> bool:
+    """Whether a host has room for what a pod of *amounts* needs beyond a place of *pod_set* there.
+
+    Not if that depends on the zones of the host.
+    """
+    own = pod_set.amounts
+    more = {name: lack for name, each in amounts.items() if (lack := each - own.get(name, 0)) > 0}
+    topology = state.topology_of(pod_set)
+    if not more or topology is None or state.limits.may_refuse():
+        return not more
+    tree = state.tree(topology.name)
+    leaves = [tree.leaf_of(each.name) for each in state.view.on_host(host)]
+    return any(
+        leaf is not None
+        and tree.rows.nodes_at(leaf)
+        and all(tree.rows.room(leaf).get(name, 0) >= lack for name, lack in more.items())
+        for leaf in leaves
+    )

@@ -14,7 +14,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from nri_policy.cluster.objects.document import DocumentError
-from nri_policy.cluster.objects.metadata import Key
+from nri_policy.cluster.objects.metadata import Key, OwnerReference
 from nri_policy.cluster.objects.pod import Pod, PodSpec, template_of
 from nri_policy.cluster.requests.annotations import (
     UNCONSTRAINED,
@@ -167,8 +167,10 @@ def pod_set_names(
 ) -> list[str]:
     """Return the pod set of each of *members*: the one that it names, else that of its like.
 
-    *known* are the pod sets that the group has already.
+    *known* are the pod sets that the group has already. If that is only one, all pods of
+    StatefulSets are of it: these replace their pods one by one by such of another template.
     """
+    only = known[0].name if len(known) == 1 else None
     names = {_likeness_of(each, levels): each.name for each in reversed(known)}
     taken = {each.name for each in known} | {each.membership.pod_set for each in members}
     found = []
@@ -177,6 +179,8 @@ def pod_set_names(
         if name is None:
             likeness = _likeness(each, levels)
             name = names.get(likeness)
+            if name is None and only is not None and is_replaced_singly(each):
+                name = only
             if name is None:
                 number = sum(one.startswith(MAIN) for one in names.values())
                 name = f"{MAIN}-{number}" if number else MAIN
@@ -188,10 +192,48 @@ def pod_set_names(
     return found
 
 
+def is_replaced_singly(member: Member) -> bool:
+    """Whether a StatefulSet replaces this pod by itself: LeaderWorkerSets replace whole groups."""
+    if member.membership.lws or member.membership.pod_set is not None:
+        return False
+    return any(each.controller and each.kind == "StatefulSet" for each in member.pod.owners)
+
+
+def is_like_but_for_amounts(pod_set: PodSet, member: Member, levels: Collection[str]) -> bool:
+    """Whether a pod may go where pods of *pod_set* may, whatever it requests."""
+    old, new = pod_set.template.spec, member.pod.written
+    return _others_of(old, levels) == _others_of(new, levels)
+
+
 def owner_names(members: Iterable[Member]) -> list[str]:
     """Return the kinds and names of the controllers that own *members*, in order."""
     owners = (owner for each in members for owner in each.pod.owners if owner.controller)
     return sorted({f"{owner.kind} {owner.name}" for owner in owners})
+
+
+def owners_of(member: Member) -> list[OwnerReference]:
+    """Return the owners of a pod's group: the pod's controller, or the pod itself if alone.
+
+    The PodGroup, if it is that one's.
+    """
+    pod = member.pod
+    if member.membership.owner is not None:
+        return [member.membership.owner]
+    if member.membership.alone:
+        return [OwnerReference(kind="Pod", name=pod.name, uid=pod.uid, api_version="v1")]
+    return [each for each in pod.owners if each.controller]
+
+
+def is_owned_by(owners: Collection[str], members: Collection[Member]) -> bool:
+    """Whether a group with *owners*, by uid, has none, or shares one with these pods."""
+    own = {one.uid for each in members for one in owners_of(each)}
+    own |= {one.uid for each in members for one in each.pod.owners if one.controller}
+    return not owners or not own or not own.isdisjoint(owners)
+
+
+def priority_of(members: Collection[Member]) -> int:
+    """Return a group's priority: the highest of its pods', which their PriorityClasses decide."""
+    return max(each.pod.priority for each in members)
 
 
 def check_complete(key: Key, members: Sequence[Member], spared: int) -> int:
@@ -256,11 +298,11 @@ def _likeness_of(pod_set: PodSet, levels: Collection[str]) -> bytes:
 
 
 def _encode(spec: PodSpec, request: PlacementRequest | None, levels: Collection[str]) -> bytes:
-    parts = (
-        sorted(spec.effective().items()),
-        sorted(item for item in spec.node_selector.items() if item[0] not in levels),
-        spec.tolerations,
-        spec.affinity,
-        request,
-    )
+    parts = sorted(spec.effective().items()), *_others_of(spec, levels), request
     return msgspec.json.encode(parts)
+
+
+def _others_of(spec: PodSpec, levels: Collection[str]) -> tuple[object, ...]:
+    """Return what decides where pods may go, but for their amounts."""
+    selector = sorted(item for item in spec.node_selector.items() if item[0] not in levels)
+    return selector, spec.tolerations, spec.affinity

@@ -11,6 +11,7 @@ from collections.abc import Collection, Iterator, Sequence
 from msgspec.structs import replace
 
 from nri_policy.cluster.engine.state.cluster_state import ClusterState
+from nri_policy.cluster.engine.unit_capacity import has_room_for_more
 from nri_policy.cluster.groups.assembly import Member, pod_set_names
 from nri_policy.cluster.groups.members import Members
 from nri_policy.cluster.groups.placed_pods import PlacedPods
@@ -55,9 +56,16 @@ class PendingPodWrites:
         return self._members.state(key).may_change(self._clock.now())
 
     def open(
-        self, group: PlacementGroup, members: Sequence[Member], closed: Collection[str]
+        self,
+        group: PlacementGroup,
+        members: Sequence[Member],
+        closed: Collection[str],
+        successor: Member | None = None,
     ) -> Iterator[Write]:
         """Yield the pods that may go, none to *closed* hosts.
+
+        A *successor* of another template than its place is for goes only to a host with room for
+        what it needs more.
 
         A pod keeps its place until its end, and takes it when the opening of its gate is sent, not
         when the watch shows that. Writes without an answer are repeated even to closed hosts: only
@@ -81,6 +89,12 @@ class PendingPodWrites:
                 if name == assignment.pod_set
             ]
             for opening in assign_gated_pods(assignment, own, self.gate, nodes, closed):
+                if successor is not None and opening.pod.name == successor.pod.name:
+                    (pod_set,) = group.pod_sets
+                    amounts = opening.pod.spec.effective()
+                    host = opening.selector.get(HOSTNAME, "")
+                    if not has_room_for_more(self._state, pod_set, amounts, host):
+                        continue
                 if self._may_ask((group.namespace, opening.pod.name)):
                     yield OpenGate(opening, group.name, self.gate)
 

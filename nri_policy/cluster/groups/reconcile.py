@@ -8,7 +8,8 @@ pods, waits in the queue, gets places, loses unclaimed ones, gets more, and has 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from functools import cached_property
 from types import MappingProxyType
 from typing import Any
 
@@ -26,8 +27,11 @@ from nri_policy.cluster.groups.assembly import (
     check_gated,
     check_members,
     find_unlike,
+    is_owned_by,
     owner_names,
+    owners_of,
     pod_set_names,
+    priority_of,
 )
 from nri_policy.cluster.groups.failed_hosts import FailedHosts
 from nri_policy.cluster.groups.group_placer import GroupPlacer, report_refusal
@@ -37,10 +41,16 @@ from nri_policy.cluster.groups.pod_writes import PendingPodWrites
 from nri_policy.cluster.groups.queue import seconds_between
 from nri_policy.cluster.groups.record import NO_FAILURE, Group, SeenGroup
 from nri_policy.cluster.groups.table import GroupTable
-from nri_policy.cluster.groups.unbound_pods import NOT_BOUND, UnboundPod, find_overdue
+from nri_policy.cluster.groups.unbound_pods import (
+    NOT_BOUND,
+    UNBOUND_SECONDS,
+    UnboundPod,
+    find_overdue,
+)
+from nri_policy.cluster.groups.updated_pods import find_successor, with_new_template
 from nri_policy.cluster.groups.writes import CreateGroup, Notice, Write, WriteSpec
 from nri_policy.cluster.objects.document import DocumentError
-from nri_policy.cluster.objects.metadata import Key, OwnerReference
+from nri_policy.cluster.objects.metadata import Key
 from nri_policy.cluster.objects.scheduler_constraints import describe
 from nri_policy.cluster.requests.group import (
     Condition,
@@ -120,7 +130,7 @@ def _create(view: View, key: Key, members: list[Member]) -> Reconciled:
         notice = Notice((key[0], first), reason, str(problem), pod=True)
         writes = [notice] if notice.message != record.problem else []
         return Reconciled(replace(record, problem=notice.message), writes=writes)
-    owners = {owner.uid: owner for each in members for owner in _owners_of(each)}
+    owners = {owner.uid: owner for each in members for owner in owners_of(each)}
     create = CreateGroup(group, (*owners.values(),))
     return Reconciled(replace(record, problem=""), writes=[create])
 
@@ -149,13 +159,13 @@ class _Reconciliation:
 
     def _decide(self) -> None:
         group, status = self._group, self._group.status
-        if not _is_theirs(self._seen, self._members):
+        if not is_owned_by(self._seen.owners, self._members):
             self._leave_queue()
             message = "the PlacementGroup of this name belongs to others than these pods"
             if message != self._record.problem:
                 self._writes.append(Notice(self._key, "OtherOwner", message))
             self._change(problem=message)
-        elif self._members and group.priority != (priority := _priority_of(self._members)):
+        elif self._members and group.priority != (priority := priority_of(self._members)):
             self._writes.append(WriteSpec(replace(group, priority=priority), self._seen.revision))
         elif status.assignments:
             self._keep()
@@ -242,7 +252,7 @@ class _Reconciliation:
         lacks = None
         try:
             check_members(group, members, levels, spared)
-            if not self._find_unlike(members):
+            if not self._unlike:
                 return group
         except (Incomplete, DocumentError) as problem:
             if not (members and group.made):
@@ -302,10 +312,15 @@ class _Reconciliation:
         if self._is_any_gated() and self._view.is_contested(self._key):
             self._look_again(self._view.clock.now())  # in the next step: pods have news
         else:
-            self._otherwise += pod_writes.open(group, self._members_to_serve(), unhealthy)
+            successor = self._find_successor()
+            members = self._members_to_serve(successor)
+            self._otherwise += pod_writes.open(group, members, unhealthy, successor)
 
     def _keep_healthy(self) -> None:
         """Find the next writes of a group on healthy hosts, but for gates to open."""
+        if renewed := with_new_template(self._group, self._members, self._unlike):
+            self._write_size(renewed)
+            return
         lacking = self._view.placed_pods.missing_places(self._group, owned=bool(self._seen.owners))
         if not lacking:
             self._leave_queue()
@@ -329,15 +344,16 @@ class _Reconciliation:
             return ""
         if is_overbooked(self._view.state, self._group):
             return "other pods were bound to its hosts before its own"
-        if self._find_unlike(self._members):
+        if self._unlike:
             return "its new pods are not like those that its places are for"
         return ""
 
-    def _find_unlike(self, members: list[Member]) -> list[Member]:
-        """Return which of *members* the group has no pod set for, if the service made it."""
+    @cached_property
+    def _unlike(self) -> list[Member]:
+        """The pods that are not like those of the group's pod sets, if the service made it."""
         if not self._group.made:
             return []
-        return find_unlike(self._group, members, self._view.state.levels)
+        return find_unlike(self._group, self._members, self._view.state.levels)
 
     def _grow(self, lacking: dict[str, int]) -> bool:
         """Queue the group for more places, after its `spec` has the new number of pods.
@@ -430,7 +446,7 @@ class _Reconciliation:
 
     def _describe_updated(self) -> str:
         """Return the names of the pods of a new template that wait; empty without any."""
-        new = [each.pod.name for each in self._find_unlike(self._members) if self._is_gated(each)]
+        new = [each.pod.name for each in self._unlike if self._is_gated(each)]
         if not new:
             return ""
         return (
@@ -451,14 +467,29 @@ class _Reconciliation:
         places = places_by_pod_set(self._group).total()
         return self._members if len(self._members) > places else []
 
-    def _members_to_serve(self) -> list[Member]:
-        """Return the pods that may get places: where they are too many, not those of new owners."""
+    def _find_successor(self) -> Member | None:
+        """Return the pod of another template that may go next to a place of the group, if any."""
+        if not self._is_any_gated():
+            return None
+        gate, levels = self._view.pod_writes.gate, self._view.state.levels
+        found = find_successor(self._group, self._unlike, levels, gate)
+        if found is not None:  # there may be room on its host later
+            self._look_again(self._view.clock.now() + UNBOUND_SECONDS)
+        return found
+
+    def _members_to_serve(self, successor: Member | None) -> list[Member]:
+        """Return the pods that may get places: where they are too many, not those of new owners.
+
+        Of those of another template that wait for the old ones to go, only the *successor* may.
+        """
         members = self._view.members.of(self._key)
-        # LWS replaces all pods of a group: new ones of another template wait for the old to go
         unlike = {
             each.pod.name
-            for each in self._find_unlike(self._members)
-            if each.membership.lws and self._is_gated(each)
+            for each in self._unlike
+            if each is not successor
+            and self._is_gated(each)
+            # LWS replaces all pods of a group
+            and (each.membership.lws or each.membership.pod_set is None)
         }
         members = [each for each in members if each.pod.name not in unlike]
         if not self._seen.owners or not self._too_many():
@@ -467,7 +498,7 @@ class _Reconciliation:
             each
             for each in members
             if not self._is_gated(each)
-            or any(one.uid in self._seen.owners for one in _owners_of(each))
+            or any(one.uid in self._seen.owners for one in owners_of(each))
         ]
 
     def _lost_label(self) -> str:
@@ -476,28 +507,3 @@ class _Reconciliation:
         levels = {level for each in topologies if each is not None for level in each.levels}
         missing = self._view.failed_hosts.missing_label(hosts_of(self._group), levels)
         return "" if missing is None else f"{missing[0]} has no label {missing[1]} any more"
-
-
-def _is_theirs(seen: SeenGroup, members: Collection[Member]) -> bool:
-    """Whether a group has no owner, or shares one with these pods."""
-    owners = {one.uid for each in members for one in _owners_of(each)}
-    owners |= {one.uid for each in members for one in each.pod.owners if one.controller}
-    return not seen.owners or not owners or bool(seen.owners & owners)
-
-
-def _owners_of(member: Member) -> list[OwnerReference]:
-    """Return the owners of a pod's group: the pod's controller, or the pod itself if alone.
-
-    The PodGroup, if it is that one's.
-    """
-    pod = member.pod
-    if member.membership.owner is not None:
-        return [member.membership.owner]
-    if member.membership.alone:
-        return [OwnerReference(kind="Pod", name=pod.name, uid=pod.uid, api_version="v1")]
-    return [each for each in pod.owners if each.controller]
-
-
-def _priority_of(members: Collection[Member]) -> int:
-    """Return a group's priority: the highest of its pods', which their PriorityClasses decide."""
-    return max(each.pod.priority for each in members)

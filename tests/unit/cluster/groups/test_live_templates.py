@@ -6,6 +6,7 @@ All pods of a group are deleted and made anew, and ask for more; the PlacementGr
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
 import pytest
 
@@ -80,32 +81,134 @@ def test_new_pods_of_another_template_are_placed_by_what_they_ask_for(
     assert len({*hosts}) == 2, "a host of four CPUs has room for two of them"
 
 
-@pytest.mark.parametrize(("old", "new"), [(2, 1), (1, 2)])
-def test_a_pod_of_another_template_waits_while_pods_of_the_old_one_have_the_places(
-    old: int, new: int
-) -> None:
-    """As in the rolling update of a StatefulSet, which waits for it: the status names it."""
-    play = empty()
+# StatefulSets, which replace pods one by one
 
-    def make_one(index: int, cpu: int, uid: str) -> None:
-        group = {"placement.nri/group": "db", "placement.nri/group-size": "3"}
-        owner = {"kind": "StatefulSet", "name": "db", "uid": "u-db", "controller": True}
-        metadata = {
-            "name": f"db-{index}",
-            "uid": f"{uid}-{index}",
-            "annotations": ASKS | group,
-            "ownerReferences": [owner],
-        }
-        spec = pod_spec({"cpu": cpu}, schedulingGates=[{"name": GATE}, {"name": OTHER}])
-        play.world.put("pods", {"metadata": metadata, "spec": spec})
 
+def put_pod(play: Play, index: int, cpu: int, uid: str, **spec: Any) -> None:
+    """Make a pod of a StatefulSet whose three pods are a group."""
+    group = {"placement.nri/group": "db", "placement.nri/group-size": "3"}
+    owner = {"kind": "StatefulSet", "name": "db", "uid": "u-db", "controller": True}
+    metadata = {
+        "name": f"db-{index}",
+        "uid": f"{uid}-{index}",
+        "annotations": ASKS | group,
+        "ownerReferences": [owner],
+    }
+    spec["schedulingGates"] = [{"name": GATE}, {"name": OTHER}]
+    play.world.put("pods", {"metadata": metadata, "spec": pod_spec({"cpu": cpu}, **spec)})
+
+
+def run_db(play: Play, cpu: int) -> dict[str, str]:
+    """Run the StatefulSet; return the hosts of its pods."""
     for index in range(3):
-        make_one(index, old, "old")
+        put_pod(play, index, cpu, "old")
     play.rest()
     assert play.world.group("db").status.state == "Running"
-    play.world.delete("pods", "db-2")
-    make_one(2, new, "new")
+    return hosts_of_db(play)
+
+
+def hosts_of_db(play: Play) -> dict[str, str]:
+    pods = play.world.objects["pods"]
+    return {
+        name: pods[name]["spec"].get("nodeName", "") for name in sorted(pods) if name[:2] == "db"
+    }
+
+
+def replace_pod(play: Play, index: int, cpu: int, **spec: Any) -> None:
+    play.world.delete("pods", f"db-{index}")
+    put_pod(play, index, cpu, "new", **spec)
     play.rest()
+
+
+def cpus_of_db(play: Play) -> list[int]:
+    return [each.template.spec.effective()["cpu"] for each in play.world.group("db").pod_sets]
+
+
+@pytest.mark.parametrize(("old", "new"), [(3, 1), (3, 4)])
+def test_pods_that_a_statefulset_replaces_get_the_places_of_the_old_ones(
+    old: int, new: int
+) -> None:
+    """The group then has the template that they have, so that lost pods are placed by it."""
+    play = empty(hosts_in_rack=3)
+    before = run_db(play, old)
+    for index in (2, 1, 0):
+        replace_pod(play, index, new)
+        assert hosts_of_db(play) == before
+        status = play.world.group("db").status
+        assert (status.state, status.message) == ("Running", "")
+    assert cpus_of_db(play) == [1000 * new]
+    play.world.submit("other", 2, 4, RACK)
+    play.rest()
+    assert play.world.let_go("other") == (2, 2)
+
+
+def test_room_is_free_again_that_the_new_pods_do_not_need() -> None:
+    play = empty(hosts_in_rack=3)
+    before = run_db(play, 3)
+    for index in (2, 1, 0):
+        replace_pod(play, index, 1)
+    for at in range(3, 6):
+        play.world.delete("nodes", f"h{at}")
+    play.world.submit("other", 3, 3, RACK)
+    play.rest()
+    assert play.world.let_go("other") == (3, 3)
+    assert hosts_of_db(play) == before
+
+
+def test_a_new_pod_that_needs_more_than_its_host_has_waits() -> None:
+    play = empty()
+    assert {*run_db(play, 1).values()} == {"h0"}
+    replace_pod(play, 2, 2)
+    assert hosts_of_db(play)["db-2"] == "h0"
+    replace_pod(play, 1, 2)
+    assert hosts_of_db(play)["db-1"] == ""
+    status = play.world.group("db").status
+    assert status.state == "Placed"
+    assert status.message == (
+        "1 pod with another template than those that its places are for: db-1;"
+        " the group is placed anew once none of the old is there"
+    )
+
+
+def test_a_new_pod_goes_once_another_pod_made_room() -> None:
+    play = empty()
+    assert {*run_db(play, 1).values()} == {"h0"}
+    spec = pod_spec({"cpu": 1}, nodeName="h0")
+    play.world.put("pods", {"metadata": {"name": "web", "uid": "w"}, "spec": spec})
+    replace_pod(play, 2, 2)
+    assert hosts_of_db(play)["db-2"] == ""
+    play.world.delete("pods", "web")
+    play.now += 30.0
+    play.rest()
+    assert hosts_of_db(play)["db-2"] == "h0"
+
+
+def test_new_pods_that_need_more_go_one_by_one() -> None:
+    """What one of them uses beyond its place counts once it is bound."""
+    play = empty()
+    assert {*run_db(play, 1).values()} == {"h0"}
+    for index in (1, 2):
+        play.world.delete("pods", f"db-{index}")
+        put_pod(play, index, 2, "new")
+    play.rest()
+    assert sorted(hosts_of_db(play).values()) == ["", "h0", "h0"]
+
+
+def test_a_gang_that_is_not_whole_gets_no_place_for_a_pod_of_another_template() -> None:
+    play = empty()
+    put_pod(play, 0, 1, "old")
+    put_pod(play, 2, 2, "new")
+    play.rest()
+    assert "db" not in play.world.objects["groups"]
+    assert {*hosts_of_db(play).values()} == {""}
+
+
+def test_a_pod_that_asks_for_other_nodes_waits_while_pods_of_the_old_template_are_there() -> None:
+    """The rolling update waits for it, too: the status names it."""
+    play = empty()
+    run_db(play, 1)
+    tolerates = {"tolerations": [{"key": "spot", "operator": "Exists"}]}
+    replace_pod(play, 2, 1, **tolerates)
     status = play.world.group("db").status
     assert status.state == "Placed"
     assert status.message == (
@@ -115,7 +218,7 @@ def test_a_pod_of_another_template_waits_while_pods_of_the_old_one_have_the_plac
     assert play.notices["db"] == status.message
     for index in (0, 1):
         play.world.delete("pods", f"db-{index}")
-        make_one(index, new, "new")
+        put_pod(play, index, 1, "new", **tolerates)
     play.rest()
     status = play.world.group("db").status
     assert (status.state, status.message) == ("Running", "")
