@@ -24,6 +24,7 @@ SOON = 0.005  # seconds between a creation and its file, if the container does n
 # answer has left, and changes in quick succession are written together.
 REST = 0.1  # seconds
 MOST_WRITTEN = 32  # containers at a time
+MAX_CREATION = 600.0  # seconds within which a container that a runtime has not listed may come
 AGAIN = 60.0  # seconds until what could not be written is tried again, as on a disk that was full
 
 
@@ -98,14 +99,26 @@ class ExposedResources:
             self._updating = asyncio.create_task(self._update_stale(), name="exposed resources")
 
     def restart(self) -> None:
-        """Show all containers there are their resources, and forget the others."""
+        """Show all containers there are their resources, and later forget the others.
+
+        These may be under creation, in no list yet, and could not start without the folder that
+        they mount. How old a folder is does not count: the date may have been set forward.
+        """
         placed = self._node.view.placed
         created = {
             each for each, held in placed.items() if held.container.state is ContainerState.CREATED
         }
-        self._unseen = created | self._exposure.keep_only(placed.keys())
+        others = self._exposure.others(placed.keys())
+        self._unseen = created | others
+        if others:
+            asyncio.get_running_loop().call_later(MAX_CREATION, self._forget, others)
         for container_id in placed:
             self.update(container_id)
+
+    def _forget(self, container_ids: set[str]) -> None:
+        """Forget those of these containers that have not come."""
+        for container_id in container_ids - self._node.view.placed.keys():
+            self.remove(container_id)
 
     def remove(self, container_id: str) -> None:
         """Forget a container that is gone."""

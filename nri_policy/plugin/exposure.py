@@ -17,7 +17,6 @@ from collections.abc import Collection, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
-from nri_policy.foundation.clock import SYSTEM_CLOCK, Clock
 from nri_policy.proto.nri_pb2 import Mount
 
 DESTINATION = "/.nri-resource-policy"
@@ -26,7 +25,6 @@ FILE = "resources.sh"
 _NEW = f".{FILE}"  # until it is whole
 
 _MODE, _FILE_MODE = 0o755, 0o644
-MAX_CREATION = 600.0  # seconds within which a container that a runtime has not listed may come
 # Ids become folder names: nothing that leads elsewhere.
 _ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,255}")
 
@@ -34,11 +32,10 @@ _ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,255}")
 class Exposure:
     """The folders of all containers, below *folder*, which is created if missing."""
 
-    def __init__(self, folder: Path, *, on_host: bool = True, clock: Clock = SYSTEM_CLOCK) -> None:
-        """*on_host*: the runtime finds *folder* too; files' times are by *clock*."""
+    def __init__(self, folder: Path, *, on_host: bool = True) -> None:
+        """*on_host*: the runtime finds *folder* too."""
         self.on_host = on_host
         self._folder = str(folder)
-        self._clock = clock
 
     def make(self, container_id: str) -> Mount:
         """Make a folder for a container; return the mount that lets the container see it.
@@ -82,31 +79,16 @@ class Exposure:
         with suppress(ValueError, OSError), _closing(_open(self._folder)) as ours:
             shutil.rmtree(_name(container_id), ignore_errors=True, dir_fd=ours)
 
-    def keep_only(self, container_ids: Collection[str]) -> set[str]:
-        """Forget all containers but these, as far as the disk lets us; return the others it keeps.
-
-        Recent folders are kept: their containers may be under creation, in no list yet, and could
-        not start without the folder they mount.
-        """
-        coming: set[str] = set()
+    def others(self, container_ids: Collection[str]) -> set[str]:
+        """Return all containers with a folder but these; remove what is no container's."""
+        found: set[str] = set()
         with suppress(OSError), _closing(_open(self._folder)) as ours:
             for name in os.listdir(ours):  # noqa: PTH208 - a descriptor
-                if name in container_ids:
-                    continue
-                if self._may_come(name, ours):
-                    coming.add(name)
-                else:
+                if not _ID.fullmatch(name):
                     shutil.rmtree(name, ignore_errors=True, dir_fd=ours)
-        return coming
-
-    def _may_come(self, name: str, ours: int) -> bool:
-        if not _ID.fullmatch(name):
-            return False
-        try:
-            written = os.stat(name, dir_fd=ours, follow_symlinks=False).st_mtime
-        except OSError:
-            return False
-        return self._clock.date() - written < MAX_CREATION
+                elif name not in container_ids:
+                    found.add(name)
+        return found
 
 
 def _name(container_id: str) -> str:

@@ -68,7 +68,7 @@ class Daemon:
             commit=lambda event, outcome, view: self.store.commit(event, outcome, view, 1e9),
         )
         executor = Executor(self.node, None, clock=CLOCK)
-        exposure = Exposure(folder / "containers", clock=CLOCK)
+        exposure = Exposure(folder / "containers")
         components = PluginComponents(self.node, exposure, executor, sources=Sources())
         plugin = PolicyPlugin(components, synchronized=lambda: None)
         self.node.add_observers(log_decision)

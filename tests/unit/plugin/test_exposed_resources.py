@@ -53,6 +53,9 @@ class Stage:
     def seen(self, container: Container) -> str:
         return (self._folder / container.id / FILE).read_text()
 
+    def folders(self) -> set[str]:
+        return {path.name for path in self._folder.iterdir()}
+
     async def written(self) -> None:
         assert self.exposed._updating is not None
         await self.exposed._updating
@@ -154,12 +157,27 @@ async def test_after_a_restart_all_see_what_they_have_now(
     await stage.start(container)
     right = stage.seen(container)
     (tmp_path / container.id / FILE).write_text("SHARED_CPUS=1\n")
-    (tmp_path / "gone").mkdir()
-    os.utime(tmp_path / "gone", (0, 0))
     stage.exposed.restart()
     await stage.written()
     assert stage.seen(container) == right
-    assert not (tmp_path / "gone").exists()
+
+
+async def test_only_what_does_not_come_within_a_time_is_forgotten(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A folder seems old where the date was set forward while its container was created."""
+    stage, coming = Stage(tmp_path, monkeypatch), nodes.best_effort()
+    monkeypatch.setattr(exposed_resources, "MAX_CREATION", 0)
+    for each in (coming.id, "gone"):
+        (tmp_path / each).mkdir()
+        os.utime(tmp_path / each, (0, 0))
+    stage.exposed.restart()
+    assert stage.folders() == {coming.id, "gone"}
+    await stage.place(coming)
+    await due_timers()
+    assert stage.folders() == {coming.id}
+    stage.exposed.show(coming.id)
+    assert stage.seen(coming).splitlines() == stage.due(coming)
 
 
 async def test_a_container_runs_though_its_resources_cannot_be_shown(

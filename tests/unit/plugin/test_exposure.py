@@ -4,14 +4,12 @@ from __future__ import annotations
 
 import os
 import stat
-import time
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
-from nri_policy.foundation.clock import Clock
-from nri_policy.plugin.exposure import FILE, MAX_CREATION, Exposure
+from nri_policy.plugin.exposure import FILE, Exposure
 
 RESOURCES = {"SHARED_CPUS": "0-3", "ALL_MEMS": "0"}
 TEXT = 'SHARED_CPUS="0-3"\nALL_MEMS="0"\n'
@@ -38,23 +36,19 @@ def test_a_container_finds_its_resources_whatever_our_umask_is(tmp_path: Path) -
     assert list((tmp_path / "containers").iterdir()) == []
 
 
-def much_later() -> float:
-    return time.time() + MAX_CREATION
-
-
-def test_a_container_that_may_be_under_creation_keeps_its_folder(tmp_path: Path) -> None:
-    """No runtime lists one while it makes it, and it could not start without the folder."""
-    Exposure(tmp_path).make("coming")
-    shown(Exposure(tmp_path), "listed")
-    assert Exposure(tmp_path).keep_only({"listed"}) == {"coming"}
+def test_only_what_is_no_container_is_removed_unasked(tmp_path: Path) -> None:
+    """No runtime lists a container while it makes it, and it could not start without the folder."""
+    exposure = Exposure(tmp_path)
+    for each in ("coming", "listed"):
+        shown(exposure, each)
+    (tmp_path / ".odd").mkdir()
+    assert exposure.others({"listed"}) == {"coming"}
     assert {path.name for path in tmp_path.iterdir()} == {"coming", "listed"}
-    assert Exposure(tmp_path, clock=Clock(date=much_later)).keep_only({}) == set()
-    assert list(tmp_path.iterdir()) == []
 
 
 def test_nothing_is_made_before_there_is_a_container(tmp_path: Path) -> None:
     exposure = Exposure(tmp_path / "nowhere" / "containers")
-    exposure.keep_only({"c1"})
+    assert exposure.others({"c1"}) == set()
     exposure.remove("c1")
     assert list(tmp_path.iterdir()) == []
 
@@ -97,7 +91,7 @@ def test_a_link_in_the_place_of_a_folder_is_never_followed(tmp_path: Path, name:
     with pytest.raises(NotADirectoryError):
         exposure.write("c1", RESOURCES)
     exposure.remove("c1")
-    exposure.keep_only({"c2"})
+    exposure.others({"c1"})
     assert [file.read_text() for file in precious] == ["precious"] * 2
     assert elsewhere.stat().st_mode & 0o777 == 0o700
 
@@ -143,15 +137,17 @@ def test_what_is_forgotten_is_not_followed(tmp_path: Path) -> None:
     precious = tmp_path / "elsewhere" / "precious"
     precious.parent.mkdir()
     precious.write_text("precious")
-    exposure = Exposure(tmp_path / "containers", clock=Clock(date=much_later))
-    for each in ("c1", "gone"):
-        shown(exposure, each)
-    (tmp_path / "containers" / "c2").symlink_to(precious.parent)
-    (tmp_path / "containers" / "gone" / "link").symlink_to(precious.parent)
+    exposure = Exposure(tmp_path / "containers")
+    for each in ("gone", ".odd"):
+        (tmp_path / "containers" / each).mkdir(parents=True)
+        (tmp_path / "containers" / each / "link").symlink_to(precious.parent)
+    for each in ("c2", ".odd link"):
+        (tmp_path / "containers" / each).symlink_to(precious.parent)
     exposure.remove("c2")
-    exposure.keep_only({"c1"})
+    exposure.remove("gone")
+    assert exposure.others({}) == {"c2"}
     assert precious.read_text() == "precious"
-    assert not (tmp_path / "containers" / "gone").exists()
+    assert {path.name for path in (tmp_path / "containers").iterdir()} == {"c2", ".odd link"}
 
 
 @pytest.mark.parametrize(
