@@ -7,6 +7,7 @@ Others import from these modules:
 
 | module | what it has |
 |---|---|
+| `above_pods` | cgroups above containers, and which of these lack CPUs |
 | `auditor` | audits all containers every minute, and sends wrong ones their updates again |
 | `cgroup` | what the kernel says about a container: its cgroup's files and threads |
 | `cgroup_paths` | the paths of cgroups, by the runtime's names |
@@ -14,7 +15,7 @@ Others import from these modules:
 | `cpu_use` | what each container used, and how long it waited for a CPU, in the last minute |
 | `first_process` | a first process's scheduling attributes and I/O priority, from the kernel |
 | `node_source` | the node as the auditor sees it, and the repairs |
-| `parents` | cgroups above pods that lack CPUs which the daemon gives to containers |
+| `parents` | cgroups above containers that lack CPUs which the daemon gives to containers |
 | `result` | the result of an audit, and the document that shows it |
 | `targets` | the targets of an audit: what was decided for each container |
 """

@@ -22,6 +22,7 @@ from typing import Protocol, TypeVar
 
 from msgspec import Struct
 
+from nri_policy.audit.above_pods import read_above
 from nri_policy.audit.cgroup_files import (
     V1,
     V2,
@@ -45,7 +46,7 @@ from nri_policy.audit.first_process import FirstProcess, has_same_pids, io_prior
 from nri_policy.delivery.cgroup_tree import FolderTree
 from nri_policy.delivery.cpuset_files import Change, Confined, CpusetFiles
 from nri_policy.delivery.host_cgroups import HostCgroups, Limited
-from nri_policy.delivery.partition_files import PARTITION, TOPS, Settled, ancestors
+from nri_policy.delivery.partition_files import PARTITION, Settled
 from nri_policy.engine.state.partition_rules import Partition
 from nri_policy.engine.state.quota import NO_QUOTA
 from nri_policy.foundation.cpuset import CPUSet
@@ -106,8 +107,8 @@ class ContainerCgroups(HostCgroups, Protocol):
         """Return the top cgroups that have no pod of these *folders*, and their CPUs."""
         ...
 
-    def cpus_above_pods(self, cgroups: Iterable[str]) -> Mapping[str, CPUSet]:
-        """Return the CPUs of the cgroups above the pods of *cgroups*, by path, if they have any."""
+    def cpus_above(self, cgroups: Iterable[str]) -> Mapping[str, CPUSet]:
+        """Return the CPUs of the cgroups above those of containers, by path; for any thread."""
         ...
 
     def keep_only(self, container_ids: Iterable[str]) -> None:
@@ -379,19 +380,15 @@ class Cgroups:
                             found[name] = cpus.effective
         return found
 
-    def cpus_above_pods(self, cgroups: Iterable[str]) -> Mapping[str, CPUSet]:
-        """Return the CPUs of the cgroups above the pods of *cgroups*, by path.
+    def cpus_above(self, cgroups: Iterable[str]) -> Mapping[str, CPUSet]:
+        """Return the CPUs of the cgroups above those of containers, by path; for any thread.
 
-        Also of the kubelet's usual top cgroups. Cgroups without a cpuset of their own are left out.
+        Above *cgroups*, and all that kubelets make; see `above_pods`.
         """
-        paths = filter(None, map(folder_of, cgroups))
-        above = {*TOPS, *(each for path in paths for each in [*ancestors(path)][:-1])}
         with FileTree(self._root, Notes()) as tree:
             hierarchy = self._hierarchy_of(tree)
             with tree.folder(hierarchy.mount) as top:
-                name = hierarchy.written.format("cpus")
-                found = {each: top.set(f"{each}/{name}") for each in sorted(above)}
-        return {each: cpus for each, cpus in found.items() if cpus}
+                return read_above(top, hierarchy.written.format("cpus"), cgroups)
 
     def keep_only(self, container_ids: Iterable[str]) -> None:
         """Forget all other containers."""

@@ -1,4 +1,4 @@
-"""Finds cgroups above pods with fewer CPUs than the daemon places containers on.
+"""Finds cgroups above containers with fewer CPUs than the daemon places containers on.
 
 For example, an administrator has set AllowedCPUs= of kubepods.slice. On cgroup v1 a container that
 is placed on the missing CPUs does not start. On version 2 it runs without these CPUs, or on all
@@ -12,6 +12,7 @@ import logging
 from collections.abc import Iterator, Mapping
 from typing import NoReturn
 
+from nri_policy.audit.above_pods import find_narrow, is_above
 from nri_policy.audit.cgroup import ContainerCgroups
 from nri_policy.foundation.clock import SYSTEM_CLOCK, Clock
 from nri_policy.foundation.cpuset import CPUSet
@@ -23,7 +24,7 @@ PERIOD = 60.0  # seconds between two looks
 
 
 class ParentCgroups:
-    """The cgroups above the pods of one node; `narrow` are those that lack CPUs."""
+    """The cgroups above the containers of one node; `narrow` are those that lack CPUs."""
 
     def __init__(
         self, node: Node, reader: ContainerCgroups, *, clock: Clock = SYSTEM_CLOCK
@@ -43,21 +44,20 @@ class ParentCgroups:
         """Look at all, and log changes."""
         view, before = self._node.view, self.narrow
         cgroups = [each.container.cgroup for each in view.placed.values()]
-        found = await asyncio.to_thread(self._reader.cpus_above_pods, cgroups)
+        found = await asyncio.to_thread(self._reader.cpus_above, cgroups)
         used = view.layout.capacity.available
-        pinned = view.layout.settings.pin_cpu
-        self.narrow = {path: cpus for path, cpus in found.items() if pinned and used - cpus}
+        self.narrow = find_narrow(found, used) if view.layout.settings.pin_cpu else {}
         for path, cpus in self.narrow.items() - before.items():
-            log.warning("cgroup-narrowed", extra={"cgroup": path, "cpus": cpus})
+            log.warning("cgroup-narrowed", extra={"cgroup": path or "/", "cpus": cpus})
         for path in before.keys() - self.narrow.keys():
-            log.info("cgroup-widened", extra={"cgroup": path})
+            log.info("cgroup-widened", extra={"cgroup": path or "/"})
 
     def problems(self) -> Iterator[str]:
         """Yield which cgroups lack CPUs, for `status`."""
         used = self._node.view.layout.capacity.available
         for path, cpus in self.narrow.items():
             yield (
-                f"{path} has only CPUs {cpus} (cpuset.cpus): containers that are placed on"
+                f"{path or '/'} has only CPUs {cpus} (cpuset.cpus): containers that are placed on"
                 f" {used - cpus} do not start, or run elsewhere; give that cgroup all CPUs"
                 f" (AllowedCPUs= of its unit), or set availableResources.cpu: cpuset:{used & cpus}"
             )
@@ -66,5 +66,5 @@ class ParentCgroups:
         """Yield which cgroups lack CPUs of a container, for `explain`."""
         cpus, _ = self._node.view.sent[placed.container.id]
         for path, there in self.narrow.items():
-            if lost := cpus - there:
-                yield f"does not run on {lost}: {path} has only CPUs {there} (see status)"
+            if is_above(path, placed.container.cgroup) and (lost := cpus - there):
+                yield f"does not run on {lost}: {path or '/'} has only CPUs {there} (see status)"

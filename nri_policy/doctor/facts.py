@@ -17,6 +17,7 @@ from typing import Any
 from msgspec import Struct, field
 from msgspec.structs import fields
 
+from nri_policy.audit.cgroup import Cgroups
 from nri_policy.classes import Equipment
 from nri_policy.control.client import DeclinedError, UnreachableError, connected
 from nri_policy.daemon.paths import CONFIG, CONTROL_SOCKET, KUBELET_DIR, NRI_SOCKET, STATE_DIR
@@ -76,7 +77,8 @@ class Kernel(Struct, frozen=True, kw_only=True):
     cgroup_version: int | None = None
     cgroups_writable: bool = True  # by this process; a service may be allowed less
     scopes: bool = False  # whether systemd makes the pods' cgroups
-    pods_limits: Mapping[str, CPUSet] = field(default_factory=dict)  # by cgroup: its cpuset.cpus
+    cpus_above: Mapping[str, CPUSet] = field(default_factory=dict)  # of cgroups above containers
+    unwritable: tuple[str, ...] = ()  # those that this process may not write
     own_processes: bool = False  # whether we see other processes' ids than the host does
     udev: bool = True  # whether udev's database is there
     resctrl: bool = False  # whether it can be mounted: kernel and processor have it
@@ -262,28 +264,27 @@ def _kernel(host: Host) -> Kernel:
         version = 2
     elif host.names("/sys/fs/cgroup"):
         version = 1
-    mount = "/sys/fs/cgroup" if version == 2 else "/sys/fs/cgroup/cpuset"
-    # the first one has this file on version 2 only in a container, or another cgroup namespace
-    folders = (mount, f"{mount}/kubepods", f"{mount}/kubepods.slice")
+    above = Cgroups(host.root).cpus_above(())
+    mount = cpuset_mount(version)
     return Kernel(
         numa_balancing=(host.read("/proc/sys/kernel/numa_balancing") or "0").strip() != "0",
         swaps=tuple(line.split()[0] for line in swaps if line.split()),
         cgroup_version=version,
         cgroups_writable=host.writable("/sys/fs/cgroup"),
         scopes=host.has("/sys/fs/cgroup/kubepods.slice"),
-        pods_limits={each: cpus for each in folders if (cpus := _limit(host, each))},
+        cpus_above=above,
+        unwritable=tuple(
+            each for each in above if not host.allows_writing(f"{mount}/{each}/cpuset.cpus")
+        ),
         own_processes=has_own_ids(host),
         udev=bool(host.names(UDEV)),
         resctrl="resctrl" in (host.read("/proc/filesystems") or "").split(),
     )
 
 
-def _limit(host: Host, folder: str) -> CPUSet | None:
-    """Return the CPUs that a cgroup is limited to; None or no CPUs if it is not."""
-    try:
-        return CPUSet.parse((host.read(f"{folder}/cpuset.cpus") or "").strip())
-    except ValueError:
-        return None
+def cpuset_mount(cgroup_version: int | None) -> str:
+    """Return where cpusets are."""
+    return "/sys/fs/cgroup" if cgroup_version == 2 else "/sys/fs/cgroup/cpuset"
 
 
 def _power(where: Where) -> Power | None:

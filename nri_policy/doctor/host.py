@@ -56,6 +56,10 @@ class Host(Struct, frozen=True):
         except OSError:
             return True
 
+    def allows_writing(self, name: str) -> bool:
+        """Return whether this process may write a file: not where a part is mounted read-only."""
+        return os.access(self.path(name), os.W_OK)
+
     def read(self, name: str) -> str | None:
         """Return the text of a file, None where there is none or it cannot be read."""
         try:

@@ -227,8 +227,8 @@ class SimulatedCgroups:
         """Return nothing: only pods are simulated."""
         return {}
 
-    def cpus_above_pods(self, cgroups: Iterable[str]) -> Mapping[str, CPUSet]:  # noqa: ARG002
-        """Return nothing: nobody narrows what is above pods."""
+    def cpus_above(self, cgroups: Iterable[str]) -> Mapping[str, CPUSet]:  # noqa: ARG002
+        """Return nothing: nobody narrows what is above containers."""
         return {}
 
     def keep_only(self, container_ids: Iterable[str]) -> None:

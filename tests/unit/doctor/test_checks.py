@@ -713,6 +713,53 @@ def test_cpus_that_cgroup_v1_took_from_pods_when_they_went_offline_are_an_error(
     assert worst(made.found("cgroups"), f"{said} do not start") is Verdict.ERROR
 
 
+CLASSES = {
+    "cgroupfs": "kubepods/burstable/pod1a-2",
+    "systemd": "kubepods.slice/kubepods-burstable.slice/kubepods-burstable-pod1a_2.slice",
+}
+
+
+@pytest.mark.parametrize("version", [1, 2])
+@pytest.mark.parametrize("pod", CLASSES.values(), ids=CLASSES)
+def test_the_class_or_pod_whose_cgroup_has_fewer_cpus_is_named_once(
+    made: Made, pod: str, version: int
+) -> None:
+    """Not what is below it and has no more: on cgroup v1 that is all."""
+    mount = "sys/fs/cgroup"
+    if version == 1:
+        (made.root / mount / "cgroup.controllers").unlink()
+        mount += "/cpuset"
+    top, _, rest = pod.partition("/")
+    whole, container = "0-15", f"{pod}/cri-containerd-1.scope"
+    parents = (top, f"{top}/{rest.partition('/')[0]}", pod)
+
+    def limit(*cpus: str) -> list[str]:
+        """Limit the cgroups from the top down; return what is said of each that is narrow."""
+        for path, own in zip((*parents, container), (*cpus, "4"), strict=True):
+            made.write(f"{mount}/{path}/cpuset.cpus", f"{own}\n")
+        said = " has only CPUs "
+        found = [each for each in made.found("cgroups") if said in each]
+        return [each.partition(":")[0].removeprefix(f"/{mount}/") for each in found]
+
+    assert limit(whole, whole, whole) == []
+    assert limit("4-15", "4-15", "4-15") == [f"{top} has only CPUs 4-15"]
+    assert limit(whole, "4-15", "4-15") == [f"{parents[1]} has only CPUs 4-15"]
+    assert limit(whole, whole, "4-15") == [f"{pod} has only CPUs 4-15"]
+    below = [f"{parents[1]} has only CPUs 4-15", f"{pod} has only CPUs 6-15"]
+    assert limit(whole, "4-15", "6-15") == below
+
+
+def test_a_part_of_the_cgroups_that_cannot_be_written_is_told(
+    made: Made, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    top = "/sys/fs/cgroup/kubepods"
+    for path in ("", "/besteffort", "/burstable", "/burstable/pod1"):
+        made.write(f"{top[1:]}{path}/cpuset.cpus", "\n")
+    monkeypatch.setattr(Host, "allows_writing", lambda _, name: "burstable" not in name)
+    said = [each for each in made.found("cgroups") if "is read-only here" in each]
+    assert [each.partition(" ")[0] for each in said] == [f"{top}/burstable"]
+
+
 def test_cgroups_that_cannot_be_written_are_told(
     made: Made, monkeypatch: pytest.MonkeyPatch
 ) -> None:

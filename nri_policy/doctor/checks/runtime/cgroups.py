@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from nri_policy.doctor.facts import Facts, Kernel
+from nri_policy.audit.above_pods import find_narrow, find_topmost
+from nri_policy.doctor.facts import Facts, Kernel, cpuset_mount
 from nri_policy.doctor.finding import Finding, Verdict
 from nri_policy.doctor.sockets import Socket
 from nri_policy.engine.state.layout import layout_of
@@ -45,15 +46,9 @@ def check(facts: Facts) -> Iterator[Finding]:
         yield Finding("cgroups", Verdict.OK, "cgroup v2")
     if kernel.cgroup_version == 2 and kernel.scopes and facts.systemd is not None:
         yield _systemd(facts.systemd)
-    yield from _check_limits(kernel, _used_cpus(facts))
-    if kernel.cgroup_version is not None and not kernel.cgroups_writable:
-        yield Finding(
-            "cgroups",
-            Verdict.WARNING,
-            "cgroups are read-only here: if the runtime loses a container's new CPUs, the daemon"
-            " needs seconds instead of milliseconds to correct it",
-            "mount /sys/fs/cgroup writable; for the systemd unit ProtectControlGroups=no",
-        )
+    yield from _check_above(kernel, _used_cpus(facts))
+    if kernel.cgroup_version is not None and facts.user == 0:  # others may write none
+        yield from _read_only(kernel)
 
 
 def _used_cpus(facts: Facts) -> CPUSet:
@@ -68,21 +63,36 @@ def _used_cpus(facts: Facts) -> CPUSet:
         return EMPTY  # the settings' own finding
 
 
-def _check_limits(kernel: Kernel, used: CPUSet) -> Iterator[Finding]:
-    """Yield which cgroups above the pods have fewer CPUs than the daemon gives to containers."""
-    for folder, cpus in kernel.pods_limits.items():
-        if lost := used - cpus:
-            consequence = "do not start"
-            if kernel.cgroup_version == 2:
-                consequence = "run without these, or on all others"
-            yield Finding(
-                "cgroups",
-                Verdict.ERROR,
-                f"{folder} has only CPUs {cpus}: containers that are placed on {lost}"
-                f" {consequence}",
-                f"availableResources.cpu: cpuset:{used & cpus}, or give that cgroup all CPUs"
-                " (AllowedCPUs= of its unit)",
-            )
+def _check_above(kernel: Kernel, used: CPUSet) -> Iterator[Finding]:
+    """Yield which cgroups above containers lack CPUs that the daemon gives to containers."""
+    consequence = "run without these, or on all others"
+    if kernel.cgroup_version != 2:
+        consequence = "do not start"
+    mount = cpuset_mount(kernel.cgroup_version)
+    for path, cpus in find_narrow(kernel.cpus_above, used).items():
+        yield Finding(
+            "cgroups",
+            Verdict.ERROR,
+            f"{mount}/{path}".rstrip("/")
+            + f" has only CPUs {cpus}: containers that are placed on {used - cpus} {consequence}",
+            f"availableResources.cpu: cpuset:{used & cpus}, or give that cgroup all CPUs"
+            " (AllowedCPUs= of its unit)",
+        )
+
+
+def _read_only(kernel: Kernel) -> Iterator[Finding]:
+    """Yield which cgroups cannot be written."""
+    mount = cpuset_mount(kernel.cgroup_version)
+    parts = [f"{mount}/{path} is" for path in find_topmost(kernel.unwritable)]
+    for name in parts if kernel.cgroups_writable else ["cgroups are"]:
+        yield Finding(
+            "cgroups",
+            Verdict.WARNING,
+            f"{name} read-only here: if the runtime loses a container's new CPUs, the daemon"
+            " needs seconds instead of milliseconds to correct it",
+            "mount /sys/fs/cgroup writable, with all below it; for the systemd unit"
+            " ProtectControlGroups=no",
+        )
 
 
 def _setting(runtime: str, driver: str) -> str:
