@@ -11,7 +11,7 @@ import gc
 import logging
 import signal
 import time
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping
+from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Iterator, Mapping
 from contextlib import AsyncExitStack, asynccontextmanager
 from functools import partial
 from pathlib import Path
@@ -136,19 +136,10 @@ async def run(file: SettingsFile, options: Options) -> None:
         beside: dict[str, Callable[[], Awaitable[None]]] = {
             "reload": partial(_reload_at, reload, daemon, manager),
             "settings": partial(watch, file, reload.set, SYSTEM_CLOCK),
-            "deadlines": daemon.meet_deadlines,
-            "store": daemon.keep_stored,
-            "audit": daemon.auditor.run,
-            "parents": daemon.parents.run,
-            "first looks": daemon.auditor.watch_starts,
-            "CPU use": daemon.cpu_use.run,
+            **tasks_of(daemon),
             "watchdog": partial(_beat, daemon, manager),
             "hotplug": partial(_follow_hardware, daemon, options),
             "disks": partial(equipment.run, daemon.events.equip),
-            "readiness": daemon.readiness.run,
-            "claim driver": daemon.claim_driver.run,
-            "pod explanations": daemon.pod_explanations.run,
-            "tuner": daemon.tuner_link.run,
             "rivals": rivals.watch,
         }
         if events is not None:
@@ -172,6 +163,22 @@ async def run(file: SettingsFile, options: Options) -> None:
             elif ended.is_set():
                 await daemon.leave()
     log.info("ended")
+
+
+def tasks_of(daemon: Daemon) -> dict[str, Callable[[], Coroutine[None, None, None]]]:
+    """Return what a daemon runs beside its session, by name; its host's process has more."""
+    return {
+        "deadlines": daemon.meet_deadlines,
+        "store": daemon.keep_stored,
+        "audit": daemon.auditor.run,
+        "parents": daemon.parents.run,
+        "first looks": daemon.auditor.watch_starts,
+        "CPU use": daemon.cpu_use.run,
+        "readiness": daemon.readiness.run,
+        "claim driver": daemon.claim_driver.run,
+        "pod explanations": daemon.pod_explanations.run,
+        "tuner": daemon.tuner_link.run,
+    }
 
 
 def _end(number: signal.Signals, ended: asyncio.Event) -> None:

@@ -12,6 +12,7 @@ from typing import Any
 from unittest import mock
 
 from nri_policy.audit.orphans import OrphanFinder
+from nri_policy.daemon.daemon import Daemon
 from nri_policy.delivery.executor import Executor
 from nri_policy.delivery.overlaps import Overlaps
 from nri_policy.delivery.partitions import Partitions
@@ -47,6 +48,7 @@ MUTANTS: dict[str, Callable[[], AbstractContextManager[Any]]] = {
     ),
     "overlaps are not watched": lambda: _patch(Overlaps, "look", _never_again),
     "nothing is stored": lambda: _patch(Store, "commit", lambda *_: None),
+    "what could not be stored is not stored again": lambda: _patch(Daemon, "keep_stored", _nothing),
     "no answer takes changes along": lambda: _patch(Answers, "take", lambda *_a, **_k: []),
     "containers that have ended unheard are kept": lambda: _patch(OrphanFinder, "round", _nothing),
     "a successor takes over from a pod of its name that still runs": lambda: _patch(
@@ -59,5 +61,6 @@ FOUND_BY = {
     "what was sent is not looked at": 5,
     "an owner that ends stays a partition until its cgroup is removed": 9,
     "overlaps are not watched": 32,
+    "what could not be stored is not stored again": 31,
     "containers that have ended unheard are kept": 20,
 }

@@ -15,7 +15,7 @@ from random import Random
 from msgspec import Struct
 from msgspec.structs import replace
 
-from tests.loop.checks import Checks
+from tests.loop.checks import RESTORED, Checks
 from tests.loop.deterministic import DeterministicLoop
 from tests.loop.systemd import PARTY
 from tests.loop.world import Chances, World, disk
@@ -99,7 +99,8 @@ async def _play(world: World, checks: Checks) -> None:
     watching.cancel()
     if not checks.broken:
         checks.rests()
-        await world.decide()
+        await asyncio.sleep(max(world.disk_freed + RESTORED - loop.time(), 0.0))
+        checks.stored()
         await asyncio.sleep(LONG_AFTER)
         checks.in_force()
         checks.books()

@@ -12,7 +12,8 @@ import math
 import shutil
 import sqlite3
 from collections.abc import Awaitable, Callable, Coroutine, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
+from functools import partial
 from pathlib import Path
 from random import Random
 from typing import Any
@@ -23,6 +24,7 @@ from msgspec import Struct
 from nri_policy.audit.cgroup import Cgroups
 from nri_policy.audit.cgroup_paths import folder_of
 from nri_policy.daemon.daemon import Daemon, Environment
+from nri_policy.daemon.process import tasks_of
 from nri_policy.engine.event import Event
 from nri_policy.foundation.cpuset import CPUSet
 from nri_policy.foundation.refusal import Refused
@@ -33,7 +35,7 @@ from nri_policy.nri.session import registration_delay
 from nri_policy.settings import from_spec
 from nri_policy.simulation.containers import CRIError, SimulatedContainer
 from nri_policy.simulation.cpusets import EFFECTIVE, PARTITION
-from nri_policy.store.store import RETRY_AFTER
+from nri_policy.store.errors import NOT_STORED
 from nri_policy.store.writer import StoreWriter
 from tests.faults.pods import Kubelets
 from tests.loop import systemd
@@ -93,6 +95,11 @@ def disk(world: World) -> Iterator[None]:
         yield
 
 
+def is_stored(daemon: Daemon) -> bool:
+    """Return whether a daemon says that all its decisions are stored."""
+    return not any(NOT_STORED in each for each in daemon.status.doubts())
+
+
 class World:
     """One node, to be played with in a loop."""
 
@@ -119,7 +126,7 @@ class World:
         self.reloaded = -math.inf  # when settings last took effect
         self.lost_store = False
         self.disk_is_full = False
-        self.stored_late = -math.inf  # until when the store may lack what was decided
+        self.disk_freed = -math.inf  # when it was no longer full, last
         self.before: NodeView | None = None  # the books of a life that was killed
         # cpusets that another program has written, by container id: only the audit sees them
         self.foreign: dict[str, CPUSet] = {}
@@ -199,7 +206,10 @@ class World:
         self.lost_store = False
         self.note(f"{self.party} starts")
         self.disturbed = self.loop.time()
-        self.loop.spawn(self.party, self._live())
+        self.loop.spawn(self.party, self._live()).add_done_callback(self._ended)
+
+    def _ended(self, life: asyncio.Task[None]) -> None:
+        self.loop.errors.append(f"a daemon has ended: {life.exception()!r}")
 
     async def _live(self) -> None:
         chance = Random(self.random.random())
@@ -214,25 +224,22 @@ class World:
             cdi_dir=self.folder / "cdi",
         )
         self.daemon = daemon = Daemon(self.machine, from_spec(self.spec, "the play"), host)
+        tasks = tasks_of(daemon)
+        # without the kernel's events of drivers, which come from the machine that plays
+        tasks["tuner"] = partial(daemon.tuner_link.run, lambda _: nullcontext(False))
         async with (
             daemon.serving(self.runtime.socket_path) as session,
             asyncio.TaskGroup() as beside,
         ):
-            for work in (
-                daemon.auditor.run,
-                daemon.auditor.watch_starts,
-                daemon.cpu_use.run,
-                daemon.meet_deadlines,
-            ):
-                beside.create_task(work())
+            for name, task in tasks.items():
+                beside.create_task(task(), name=name)
             await session
 
     def kill(self) -> None:
         """End the daemon at once."""
         self.note(f"{self.party} is killed")
         daemon, self.daemon = self.daemon, None
-        stored = self.loop.time() > self.stored_late
-        if daemon is not None and daemon.synchronized.is_set() and stored:
+        if daemon is not None and daemon.synchronized.is_set() and is_stored(daemon):
             self.before = daemon.node.view
         self.loop.kill(self.party)
 
@@ -446,15 +453,9 @@ class World:
         self.disturbed = self.loop.time()
 
     async def _fill_disk(self) -> None:
-        self.disk_is_full, self.stored_late = True, math.inf
+        self.disk_is_full = True
         await asyncio.sleep(self.random.uniform(0.5, 3.0))
-        self.disk_is_full = False
-        self.stored_late = self.loop.time() + 2 * RETRY_AFTER
-
-    async def decide(self) -> None:
-        """Have the daemon decide once more: that stores what a full disk did not take."""
-        assert self.daemon is not None
-        await self.loop.spawn(self.party, self.daemon.events.resend(()))
+        self.disk_is_full, self.disk_freed = False, self.loop.time()
 
     async def _hotplug(self) -> None:
         """Take a core away for a while; the kernel takes its CPUs from all cpusets."""
