@@ -10,7 +10,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import math
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 
 from nri_policy.delivery.executor import MAX_BATCH, Executor
 from nri_policy.delivery.host_cgroups import HostCgroups
@@ -22,6 +22,7 @@ from nri_policy.node import Node
 log = logging.getLogger(__name__)
 
 PERIOD = 30.0  # seconds between looks while nothing changes
+STUCK = 1.0  # the same while a container that has ended is still a partition
 
 
 class Partitions:
@@ -37,6 +38,8 @@ class Partitions:
         # earlier daemon may have left some
         self._above: Mapping[str, str] | None = None
         self._ended: set[str] = set()  # containers that have ended, and are still placed
+        self._stuck: set[str] = set()  # of these, those that may still be partitions
+        self.release: Callable[[set[str]], None] | None = None  # releases these once they are none
         executor.looks[Action.PARTITIONS] = self.look
         executor.leave_partitions = self.leave
 
@@ -75,23 +78,46 @@ class Partitions:
         if keeping := self._executor.state.kept_by_partitions(cpus):
             await self._settle_until(until, *keeping)
 
-    async def end(self, *container_ids: str) -> None:
+    async def end(self, *container_ids: str) -> Collection[str]:
         """Make containers that have ended no partitions any more, before others get their CPUs.
 
         The runtime may remove the cgroup later than it says so. If a sibling's cpuset overlaps
-        until then, the kernel calls the partition invalid, and keeps its CPUs for good.
+        until then, the kernel calls the partition invalid, and keeps its CPUs for good. Return
+        those that may still be partitions: they must keep their CPUs, until `release` is called.
         """
+        return await self._end(container_ids, self._executor.clock.now() + MAX_BATCH)
+
+    async def end_before(self, pod_id: str, name: str, *, until: float) -> bool:
+        """Do the same again for the container of that name, which ended before its successor.
+
+        Return whether it is no partition any more.
+        """
+        placed = self._node.view.placed
+        left = [e for e in self._stuck & placed.keys() if placed[e].container.pod.id == pod_id]
+        before = [each for each in left if placed[each].container.name == name]
+        return not await self._end(before, until)
+
+    async def _end(self, container_ids: Collection[str], until: float) -> Collection[str]:
         records = self._executor.state.kernel_partitions
         ended = [e for e in container_ids if records.due(e) or records.state(e).held]
-        if ended:
-            self._ended.update(ended)
-            await self._settle_until(self._executor.clock.now() + MAX_BATCH, *ended)
+        if not ended:
+            return ()
+        self._ended.update(ended)
+        done = await self._settle_until(until, *ended)
+        left = {each for each in ended if not done or records.state(each).held is not None}
+        for each in left - self._stuck:
+            log.warning("partition-not-ended", extra={"container": each})
+        self._stuck = (self._stuck - {*ended}) | left
+        self._executor.apply(CpusetsTouched(partitions=bool(left)))
+        return left
 
-    async def _settle_until(self, until: float, *container_ids: str) -> None:
-        """Bring the partitions of these up to date; wait for it *until* a time of the clock."""
+    async def _settle_until(self, until: float, *container_ids: str) -> bool:
+        """Bring the partitions of these up to date; return whether that is done by *until*."""
         left = self._executor.left(until)
-        if not await self._executor.in_time(self._settle(container_ids), left):
+        done = await self._executor.in_time(self._settle(container_ids), left)
+        if not done:
             log.warning("cgroups-slow", extra={"containers": len(container_ids)})
+        return done
 
     async def look(self) -> float:
         """Make containers the partitions due; return the seconds until the next look."""
@@ -105,7 +131,8 @@ class Partitions:
         rest = {e: pause for e in every if (pause := state.kernel_partitions.rest(e))}
         await self._settle([each for each in every if each not in rest])
         failed = any((self._above or {}).values())
-        return min([PERIOD, *rest.values()]) if state.partitions or failed else math.inf
+        again = [STUCK] if self._stuck else []
+        return min([PERIOD, *again, *rest.values()]) if state.partitions or failed else math.inf
 
     async def leave(self) -> None:
         """Make no container a partition any more: the policy has left."""
@@ -147,6 +174,16 @@ class Partitions:
                     },
                 )
             )
+            self._release({each for each, new in wanted.items() if new is None})
+
+    def _release(self, ended: set[str]) -> None:
+        """Have those of *ended* released that were still partitions, and are none now."""
+        self._stuck &= self._node.view.placed.keys()
+        records = self._executor.state.kernel_partitions
+        free = {each for each in self._stuck & ended if records.state(each).held is None}
+        self._stuck -= free
+        if free and self.release is not None:
+            self.release(free)
 
     def _usable_files(self) -> HostCgroups | None:
         """Return the files, if the kernel can make partitions."""

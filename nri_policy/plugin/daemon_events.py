@@ -5,6 +5,7 @@ Each change takes the node's turn.
 
 from __future__ import annotations
 
+import asyncio
 import logging
 from collections.abc import Iterable, Sequence
 
@@ -38,6 +39,8 @@ class DaemonEvents:
         self._executor = components.executor
         self._pods = components.pods
         self._quotas = components.quotas
+        self._tasks: set[asyncio.Task[None]] = set()
+        components.partitions.release = self._release_soon
 
     async def release(
         self, container_ids: Iterable[str], state: ContainerState
@@ -52,10 +55,27 @@ class DaemonEvents:
             gone = [each for each in known if each.state is state]
             for each in gone:
                 log.warning("ended-without-event", extra={"container": each.id})
-                await self._components.partitions.end(each.id)
-                self._decisions.decide(Stopped(container_id=each.id))
-                self._components.forget(each.id)
+                if not await self._components.partitions.end(each.id):
+                    self._release(each.id)
         return gone
+
+    def _release(self, container_id: str) -> None:
+        pod_id = self._node.view.placed[container_id].container.pod.id
+        self._decisions.decide(Stopped(container_id=container_id))
+        self._components.forget(container_id)
+        self._quotas.expect([pod_id])
+
+    def _release_soon(self, container_ids: set[str]) -> None:
+        """Release containers whose end was reported while they were still kernel partitions."""
+
+        async def release() -> None:
+            async with self._node.turn:
+                for each in container_ids & self._node.view.placed.keys():
+                    self._release(each)
+
+        task = asyncio.create_task(release(), name="release")
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
 
     def may_be_given_up(self, container_id: str) -> bool:
         """Return whether a creation may have failed without a word.

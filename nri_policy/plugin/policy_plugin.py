@@ -192,6 +192,7 @@ class PolicyPlugin:
         """Return the placement of a new container, and updates of containers that make room."""
         await self._pods.ready(pod)
         await self._components.claims.check(pod, container)
+        await self._end_predecessor(pod, container)
         self._enter(container.id, Phase.CREATING)
         unheard = self._answers.is_overdue
         try:
@@ -222,6 +223,20 @@ class PolicyPlugin:
             if mount := self._resources.add(container.id):
                 response.adjust.mounts.append(mount)
         return response
+
+    async def _end_predecessor(self, pod: nri_pb2.PodSandbox, container: nri_pb2.Container) -> None:
+        """Refuse a container whose predecessor has ended, and is still a kernel partition.
+
+        It would get the CPUs of that partition, and the kernel would lose them for good.
+        """
+        partitions, until = self._components.partitions, self._executor.start_deadline()
+        ended = await partitions.end_before(pod.id, container.name, until=until)
+        if ended or self._answers.is_overdue:
+            return
+        reason = "its predecessor has ended, and its kernel partition cannot be ended yet"
+        name = f"{pod.namespace}/{pod.name}/{container.name}"
+        log.warning("refused", extra={"container": name, "reason": reason})
+        raise CallRefused(f"{name}: {reason}")
 
     async def start_container(self, pod: nri_pb2.PodSandbox, container: nri_pb2.Container) -> None:
         """Note when a container starts: it has its place since its creation, and may see it now.
@@ -323,7 +338,8 @@ class PolicyPlugin:
         """Release a container; return updates of containers that may spread now.
 
         A container that never started keeps its grant: containerd sends STOP for it all the
-        same, but starts it on request, and lists it at the next registration.
+        same, but starts it on request, and lists it at the next registration. One that is still a
+        kernel partition keeps its CPUs until it is none.
         """
         self._note_state(container)
         phase = self._executor.state.phase(container.id)
@@ -332,7 +348,8 @@ class PolicyPlugin:
         if phase in _UNSTARTED and container.state == nri_pb2.CONTAINER_CREATED:
             self._enter(container.id, Phase.CREATED)  # no longer under creation
             return nri_pb2.StopContainerResponse(update=self._answers.take())
-        await self._components.partitions.end(container.id)
+        if await self._components.partitions.end(container.id):
+            return nri_pb2.StopContainerResponse(update=self._answers.take())
         self._components.forget(container.id)
         self._decisions.decide(Stopped(container_id=container.id))
         self._quotas.expect([pod.id])
@@ -346,12 +363,11 @@ class PolicyPlugin:
         del pod
         self._note_state(container)
         placed = container.id in self._node.view.placed
-        if placed:
-            await self._components.partitions.end(container.id)
-        self._components.forget(container.id)
         self._components.ended_early.discard(container.id)
-        if placed:
-            self._decisions.decide(Stopped(container_id=container.id))
+        if not placed or not await self._components.partitions.end(container.id):
+            self._components.forget(container.id)
+            if placed:
+                self._decisions.decide(Stopped(container_id=container.id))
         self._resources.remove(container.id)
 
     def _note_state(self, container: nri_pb2.Container) -> None:

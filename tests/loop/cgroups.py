@@ -6,9 +6,8 @@
 | CRI-O, systemd | by systemd, soon after the last process |
 | CRI-O, cgroupfs | by runc, soon after the container was removed |
 
-While files cannot be written, or are slow, it is removed at once: the daemon cannot end a partition
-then, and nothing rules out that the kernel loses its CPUs. While no daemon runs, the partition ends
-with its container: an owner that ends while a sibling overlaps its CPUs would lose them.
+While no daemon runs, the partition ends with its container: an owner that ends while a sibling
+overlaps its CPUs would lose them.
 """
 
 from __future__ import annotations
@@ -26,7 +25,7 @@ from nri_policy.simulation.containers import SimulatedContainer
 from nri_policy.simulation.cpusets import PARTITION
 from nri_policy.simulation.embedded import EmbeddedRuntime
 from nri_policy.systemd.scopes import scope_of
-from tests.loop.deterministic import LONGEST_THREAD, DeterministicLoop
+from tests.loop.deterministic import DeterministicLoop
 
 PARTY = "the kernel"
 SOON, LATE = 0.05, 2.0  # seconds until a cgroup is removed, at most; LATE for one in ten
@@ -64,8 +63,6 @@ class LoopCgroups(SimulatedCgroups):
 
     def _ended(self, container: SimulatedContainer) -> None:
         self._end_alone(container.id)
-        if self.read_only or self._loop.longest_thread > LONGEST_THREAD:
-            return
         self._left_behind.add(container.id)
         by_systemd = self.kept_by_systemd(container.message.linux.cgroups_path)
         if by_systemd or self._runtime.release.name != "cri-o":

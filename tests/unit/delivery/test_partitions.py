@@ -36,7 +36,7 @@ from nri_policy.plugin.sources import Sources
 from nri_policy.proto import nri_pb2 as pb
 from nri_policy.settings import ExclusivePartitions
 from nri_policy.simulation.cgroups import SimulatedCgroups
-from nri_policy.simulation.containers import SimulatedContainer
+from nri_policy.simulation.containers import CRIError, SimulatedContainer
 from nri_policy.simulation.cpusets import EFFECTIVE, ROOT
 from nri_policy.simulation.embedded import EmbeddedRuntime
 from tests.support import nodes
@@ -613,6 +613,13 @@ class Lingering(PartitionCgroups):
     """The cgroups of containers that have ended are there until the runtime has removed them."""
 
     removed = False
+    read_only = False
+
+    def write(self, path: str, name: str, text: str) -> None:
+        """Write a file of a cgroup, unless they are read-only."""
+        if self.read_only:
+            raise OSError(errno.EROFS, "")
+        super().write(path, name, text)
 
     def is_removed(self, container_id: str) -> bool:  # noqa: ARG002 - all at once
         return self.removed
@@ -651,6 +658,36 @@ async def test_the_cgroup_of_an_owner_that_ended_loses_no_cpus_to_its_sidecar(
         assert host.cgroups.read(path, PARTITION) is None
         every = it.runtime.machine.online_cpus
         assert CPUSet.parse(host.cgroups.read(ROOT, EFFECTIVE) or "") == every
+
+
+async def test_an_owner_keeps_its_cpus_while_its_partition_cannot_be_ended(
+    tmp_path: Path, host: Host, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Its successor, or its sidecar, would overlap the partition that is left."""
+    host.kind = Lingering
+    monkeypatch.setattr(partitions, "STUCK", 0.001)
+    async with served(tmp_path, ONE_POOL, cgroups=host, exclusivePartitions="root") as it:
+        await it.start(with_sidecar("own"))
+        assert isinstance(host.cgroups, Lingering)
+        own, side = (it.runtime.container(f"own/{each}") for each in ("main", "side"))
+        await until(lambda: is_at_rest(it))
+        host.cgroups.read_only = True
+        await it.runtime.stop_container(own)
+        with pytest.raises(CRIError, match="its kernel partition cannot be ended yet"):
+            await it.runtime.create_container(own.pod, "main")
+        await it.runtime.remove_container(own)
+        await it.daemon.flush_updates()
+        assert not side.cpus & own.cpus
+        host.cgroups.read_only = False
+        await until(lambda: own.id not in it.daemon.node.view.placed)
+        await until(lambda: side.cpus >= own.cpus)
+        host.cgroups.removed = True
+        assert host.cgroups.read(path_of(own), PARTITION) is None
+        every = it.runtime.machine.online_cpus
+        assert CPUSet.parse(host.cgroups.read(ROOT, EFFECTIVE) or "") == every
+        await it.runtime.start_container(await it.runtime.create_container(own.pod, "main"))
+        await until(lambda: host.is_root(it, "own/main"))
+    assert caplog.text.count("partition-not-ended") == 1
 
 
 class Blocked(PartitionCgroups):
