@@ -120,7 +120,7 @@ class Members:
         return [each for each in self.of(group) if not (each.pod.finished or each.pod.deleted)]
 
     def count_spared(self, group: Key) -> int:
-        """Return how many pods of a group are not created again, because as many succeeded."""
+        """Return how many pods of a group are not created again; see `place_claims`."""
         return count_spared(self.of(group), self.job)
 
     def is_ending(self, group: Key) -> bool:
@@ -161,8 +161,10 @@ class Members:
         self._jobs_by_uid[job.uid] = key
         if job.exclusive:
             self._exclusive_jobs.setdefault((job.namespace, job.jobset), set()).add(job.name)
-        if old is not None and replace(old, succeeded=job.succeeded, active=job.active) == job:
-            return []
+        if old is not None:
+            done = {"succeeded": job.succeeded, "failed_indexes": job.failed_indexes}
+            if replace(old, active=job.active, **done) == job:
+                return []
         if job.exclusive:
             jobset = object_name(f"jobset-{job.jobset}")
             pods |= self._by_group.get((job.namespace, jobset), {}).keys()

@@ -6,7 +6,7 @@ memory of them is needed; after that write another group may get them.
 | claims places | how many |
 |---|---|
 | a pod that has not ended | one, also while it waits, or is about to be gone |
-| a Job | as many as it runs at once, less what it no longer needs for its completions; none while it is suspended, and none once it has ended or is gone |
+| a Job | as many as it runs at once, less what it no longer needs for its completions (an index that failed for good needs none); none while it is suspended, and none once it has ended or is gone |
 | an owner of a kind that is followed (`replica_kinds`) | as the next one, and at most as many as its `spec` says |
 | another owner, which is not followed | that of each pod which is gone or failed, as long as another of its pods is there, and its pods do not say that they are fewer now; but no place of a pod that is a group alone |
 
@@ -131,7 +131,10 @@ def give_back(
 
 
 def count_spared(members: Sequence[Member], job_of: Callable[[Key], Job | None]) -> int:
-    """Return how many pods of a group are not created again, because as many succeeded."""
+    """Return how many pods of a group are not created again.
+
+    As many succeeded, or are those of indexes that failed for good.
+    """
     by_name: dict[str | None, list[Member]] = {}
     for each in members:
         by_name.setdefault(find_owning_job(each.pod), []).append(each)
@@ -153,7 +156,7 @@ def _needed_by(job: Job, own: Sequence[Member]) -> int:
     done = max(_count_succeeded(own), job.succeeded)
     if job.completions is None:  # after the first success it makes no more pods
         return sum(not each.pod.finished for each in own) if done else job.pods
-    return max(0, min(job.pods, job.completions - done))
+    return max(0, min(job.pods, job.completions - done - job.failed_indexes))
 
 
 def _count_succeeded(members: Sequence[Member]) -> int:

@@ -83,6 +83,7 @@ class Job(Namespaced, frozen=True, gc=False):
     pods: int  # at once: the smaller of `parallelism` and `completions`
     completions: int | None = None
     succeeded: int = 0  # pods so far, deleted ones included
+    failed_indexes: int = 0  # of which no pod is made again
     active: bool = True  # whether it makes pods: it is neither suspended, nor over, nor deleted
     uid: str = ""
     jobset: str = ""  # of which it is one
@@ -150,8 +151,9 @@ class _Spec(Struct):
     suspend: bool | None = None
 
 
-class _Status(Struct):
+class _Status(Struct, rename="camel"):
     succeeded: int | None = None
+    failed_indexes: str | None = None  # such as 1,3-5
     conditions: list[StatusCondition] | None = None
 
 
@@ -178,11 +180,18 @@ def read_job(value: object, path: str) -> Job:
         at_once,
         document.spec.completions,
         status.succeeded or 0,
+        _count_indexes(status.failed_indexes or ""),
         active=not (over or document.spec.suspend or document.metadata.deletion_timestamp),
         uid=document.metadata.uid,
         jobset=(document.metadata.labels or {}).get(JOBSET, ""),
         exclusive=JOBSET_EXCLUSIVE in (document.metadata.annotations or {}),
     )
+
+
+def _count_indexes(text: str) -> int:
+    """Return how many indexes a status of a Job lists."""
+    ranges = re.findall(r"(\d+)(?:-(\d+))?", text, re.ASCII)
+    return sum(int(last or first) - int(first) + 1 for first, last in ranges)
 
 
 def read_pod_group(value: object, path: str) -> PodGroup:

@@ -259,6 +259,12 @@ def test_the_pods_of_a_job(spec: Object, pods: int) -> None:
         read_job({"metadata": {"name": "j"}, "spec": {"parallelism": -1}}, "")
 
 
+@pytest.mark.parametrize(("text", "number"), [("", 0), ("4", 1), ("1,3-5,12", 5)])
+def test_indexes_of_a_job_that_failed_for_good_are_counted(text: str, number: int) -> None:
+    job = {"metadata": {"name": "j"}, "spec": {}, "status": {"failedIndexes": text}}
+    assert read_job(job, "").failed_indexes == number
+
+
 def test_pods_that_exclude_each_other_make_a_group_that_says_so() -> None:
     """The stored object has no ports, so its request must say that the pods exclude each other."""
     ports = [{"name": "c", "ports": [{"hostPort": 80}]}]

@@ -286,6 +286,48 @@ def test_a_job_that_is_suspended_gives_its_places_back_and_gets_others_when_it_g
     assert world.let_go("j") == (6, 6)
 
 
+def fail_for_good(play: Play, job: str, index: int) -> None:
+    """Have a pod fail whose index has no retries left (backoffLimitPerIndex)."""
+    name = f"{job}-{index}"
+    play.world.put("pods", {**play.world.objects["pods"][name], "status": {"phase": "Failed"}})
+    item = play.world.objects["jobs"][job]
+    play.world.put("jobs", {**item, "status": {"failedIndexes": str(index)}})
+
+
+def test_an_index_that_failed_for_good_gives_its_place_back() -> None:
+    play = empty(hosts_in_rack=3)
+    play.world.submit("j", 3, 4, RACK, job={"completions": 3})
+    play.world.submit("other", 3, 4, RACK)
+    play.world.submit("next", 1, 4, RACK)
+    play.rest()
+    assert play.world.let_go("next") == (0, 1)
+    fail_for_good(play, "j", 1)
+    play.rest()
+    assert places(play, "job-j") == 2
+    assert play.world.let_go("next") == (1, 1)
+
+
+def test_a_job_that_goes_on_needs_no_pod_of_an_index_that_failed_for_good() -> None:
+    """It has been suspended meanwhile: the group waits for the pods that there will be."""
+    play = empty(hosts_in_rack=3)
+    play.world.submit("j", 3, 4, RACK, job={"completions": 3})
+    play.rest()
+    fail_for_good(play, "j", 1)
+    play.rest()
+    job = play.world.objects["jobs"]["j"]
+    play.world.put("jobs", {**job, "spec": {**job["spec"], "suspend": True}})
+    for index in (0, 2):
+        play.world.delete("pods", f"j-{index}")
+    play.rest()
+    assert places(play, "job-j") == 0
+    play.world.put("jobs", job)
+    for index in (0, 2):
+        play.world.make_pod("j", index, f"j-{index}-again")
+    play.rest()
+    assert play.world.let_go("j") == (2, 2)
+    assert places(play, "job-j") == 2
+
+
 @pytest.mark.parametrize("seen_first", ["pods", "job"])
 @pytest.mark.parametrize("end", ["Failed", "Complete", "gone"])
 def test_a_job_that_is_over_claims_no_place(end: str, seen_first: str) -> None:
