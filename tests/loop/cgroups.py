@@ -15,14 +15,14 @@ from __future__ import annotations
 import asyncio
 import errno
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Mapping
 from random import Random
 
 from nri_policy.delivery.cpuset_files import Change, Confined
 from nri_policy.foundation.cpuset import CPUSet
 from nri_policy.simulation.cgroups import SimulatedCgroups
 from nri_policy.simulation.containers import SimulatedContainer
-from nri_policy.simulation.cpusets import PARTITION
+from nri_policy.simulation.cpusets import CPUS, PARTITION
 from nri_policy.simulation.embedded import EmbeddedRuntime
 from nri_policy.systemd.scopes import scope_of
 from tests.loop.deterministic import DeterministicLoop
@@ -59,7 +59,26 @@ class LoopCgroups(SimulatedCgroups):
         self._loop = loop
         self._random = random
         self._left_behind: set[str] = set()  # ids of containers that have ended
+        # paths of cgroups above containers to which another program has written CPUs
+        self.narrowed: dict[str, CPUSet] = {}
         runtime.ended, runtime.removed = self._ended, self._removed
+
+    def narrow(self, path: str, cpus: CPUSet) -> None:
+        """Let another program write the CPUs of a cgroup above containers."""
+        super().write(path, CPUS, str(cpus))
+        self.narrowed[path] = cpus
+
+    def widen(self, every: CPUSet) -> None:
+        """Give all of them all CPUs back."""
+        for path in [*self.narrowed]:
+            if super().read(path, CPUS) is not None:
+                super().write(path, CPUS, str(every))
+        self.narrowed.clear()
+
+    def cpus_above(self, cgroups: Iterable[str]) -> Mapping[str, CPUSet]:  # noqa: ARG002
+        """Return the CPUs that cgroups above containers were given, by path."""
+        read = super().read
+        return {path: cpus for path, cpus in self.narrowed.items() if read(path, CPUS) is not None}
 
     def _ended(self, container: SimulatedContainer) -> None:
         self._end_alone(container.id)

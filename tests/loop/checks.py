@@ -10,6 +10,8 @@
 - After 45 quiet seconds: every running container is where it is to be; no CPU has two owners; the
   kernel has the partitions that are due and no others; what systemd would write changes nothing.
 - A minute after a disk was full: what was decided meanwhile is stored.
+- A minute after a cgroup above containers was given fewer CPUs, or all again: what lacks CPUs is
+  named, and nothing else.
 - After 850 more: the books have what exists; store and replay agree; the runtime knows all; next to
   nothing was written since.
 """
@@ -20,6 +22,10 @@ import asyncio
 import math
 from collections.abc import Iterable, Iterator
 
+from nri_policy.audit.above_pods import find_narrow
+from nri_policy.audit.auditor import GRACE
+from nri_policy.audit.auditor import PERIOD as AUDIT_PERIOD
+from nri_policy.audit.deviations import DeviationKind
 from nri_policy.daemon.daemon import STORE_AGAIN
 from nri_policy.delivery.executor import MAX_WAIT
 from nri_policy.delivery.partition_files import ancestors
@@ -42,6 +48,8 @@ BOUND_WRITABLE, BOUND_TOLD = 1.5, 20.0
 BOUND_UNDONE = 2.3  # the same by systemd: here no kernel tells of writes, so a look finds it
 # Seconds from when a disk was full until all is stored: a try waits after one that failed just now.
 RESTORED = STORE_AGAIN + RETRY_AFTER + 1.0
+# Seconds until what lacks CPUs is named: an audit looks twice, and reads containers in threads.
+NAMED = AUDIT_PERIOD + 5 * GRACE
 # Writes of a container, and calls of systemd about it, after a quiet while: a cold start may end.
 MOST_AT_REST = 3
 
@@ -212,6 +220,26 @@ class Checks:
             self._break("what a full disk did not take is not stored")
         if stores.on_disk(path) != {each: view.to_store(each) for each in view.holders}:
             self._break("the store differs from the books")
+
+    def narrowed(self) -> None:
+        """Look whether all is named, and only that, that lacks CPUs by a cgroup above."""
+        daemon, world = self._world.daemon, self._world
+        assert daemon is not None
+        view = daemon.node.view
+        due = find_narrow(world.cgroups.cpus_above(()), view.layout.capacity.available)
+        if (named := dict(daemon.parents.narrow)) != due:
+            self._break(f"cgroups that lack CPUs are {due}, and {named} are named")
+        lacking = {
+            each.key
+            for each in self._running()
+            if (cpus := view.sent[each.id][0]) and world.runs_on(each) != cpus
+        }
+        drifts = daemon.auditor.report.drifts
+        drifted = {each.name for each in drifts if each.deviation.kind is DeviationKind.CPUS}
+        if drifted != lacking:
+            self._break(f"containers that lack CPUs are {lacking}, and {drifted} have drifted")
+        if lacking and not world.cgroups.narrowed:
+            self._break(f"{lacking} lack CPUs that no cgroup above lacks")
 
     def books(self) -> None:
         """Look whether books, store and runtime agree, long after."""

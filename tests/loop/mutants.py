@@ -12,6 +12,7 @@ from typing import Any
 from unittest import mock
 
 from nri_policy.audit.orphans import OrphanFinder
+from nri_policy.audit.parents import ParentCgroups
 from nri_policy.daemon.daemon import Daemon
 from nri_policy.delivery.executor import Executor
 from nri_policy.delivery.overlaps import Overlaps
@@ -49,6 +50,10 @@ MUTANTS: dict[str, Callable[[], AbstractContextManager[Any]]] = {
     "overlaps are not watched": lambda: _patch(Overlaps, "look", _never_again),
     "nothing is stored": lambda: _patch(Store, "commit", lambda *_: None),
     "what could not be stored is not stored again": lambda: _patch(Daemon, "keep_stored", _nothing),
+    "nobody looks at cgroups above pods": lambda: _patch(ParentCgroups, "look", _nothing),
+    "CPUs of a partition that cannot be ended are given away": lambda: _patch(
+        Partitions, "_end", _no_cases
+    ),
     "no answer takes changes along": lambda: _patch(Answers, "take", lambda *_a, **_k: []),
     "containers that have ended unheard are kept": lambda: _patch(OrphanFinder, "round", _nothing),
     "a successor takes over from a pod of its name that still runs": lambda: _patch(

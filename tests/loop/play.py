@@ -15,7 +15,7 @@ from random import Random
 from msgspec import Struct
 from msgspec.structs import replace
 
-from tests.loop.checks import RESTORED, Checks
+from tests.loop.checks import NAMED, RESTORED, Checks
 from tests.loop.deterministic import DeterministicLoop
 from tests.loop.systemd import PARTY
 from tests.loop.world import Chances, World, disk
@@ -101,6 +101,12 @@ async def _play(world: World, checks: Checks) -> None:
         checks.rests()
         await asyncio.sleep(max(world.disk_freed + RESTORED - loop.time(), 0.0))
         checks.stored()
+        if world.cgroups.narrowed:
+            await asyncio.sleep(NAMED)
+            checks.narrowed()
+            world.widen_parents()
+            await asyncio.sleep(NAMED)
+            checks.narrowed()
         await asyncio.sleep(LONG_AFTER)
         checks.in_force()
         checks.books()
@@ -134,6 +140,7 @@ def _smaller(chances: Chances) -> Iterator[Chances]:
         "stale writes",
         "hotplug",
         "full disk",
+        "narrowed parents",
         "systemd",
         "daemon-reload",
         "daemon-reexec",

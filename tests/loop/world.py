@@ -25,6 +25,7 @@ from nri_policy.audit.cgroup import Cgroups
 from nri_policy.audit.cgroup_paths import folder_of
 from nri_policy.daemon.daemon import Daemon, Environment
 from nri_policy.daemon.process import tasks_of
+from nri_policy.delivery.partition_files import ancestors
 from nri_policy.engine.event import Event
 from nri_policy.foundation.cpuset import CPUSet
 from nri_policy.foundation.refusal import Refused
@@ -300,6 +301,7 @@ class World:
             "stale writes": self._write_stale,
             "hotplug": self._hotplug,
             "full disk": self._fill_disk,
+            "narrowed parents": self._narrow_parents,
         }
         able = [each for each in kinds if each not in self.chances.without]
         for _ in range(self.chances.faults):
@@ -434,9 +436,17 @@ class World:
         return folder_of(container.message.linux.cgroups_path) or ""
 
     def effective(self, container: SimulatedContainer) -> CPUSet:
-        """Return the CPUs that a container may really run on."""
+        """Return the CPUs that a container may really run on.
+
+        Without those on which it runs as a cgroup above has none of its own: nobody can end that.
+        """
         if self.partitions == "off":
             return container.cpus
+        effective = self.runs_on(container)
+        return effective & container.cpus if self.cgroups.narrowed else effective
+
+    def runs_on(self, container: SimulatedContainer) -> CPUSet:
+        """Return the CPUs that a container may run on, as the kernel says."""
         return CPUSet.parse(self.cgroups.read(self.path_of(container), EFFECTIVE) or "")
 
     async def _write_stale(self) -> None:
@@ -456,6 +466,23 @@ class World:
         self.disk_is_full = True
         await asyncio.sleep(self.random.uniform(0.5, 3.0))
         self.disk_is_full, self.disk_freed = False, self.loop.time()
+
+    async def _narrow_parents(self) -> None:
+        """Take CPUs from a cgroup above containers, for a while or until all is quiet."""
+        if self.cgroups_are == "invisible" or not self.runtime.pods:
+            return
+        pod = self.random.choice(self.runtime.pods)
+        path = folder_of(pod.message.linux.cgroup_parent) or ""
+        every = [*self.machine.online]
+        left = CPUSet(self.random.sample(every, self.random.randrange(1, len(every))))
+        self.cgroups.narrow(self.random.choice([*ancestors(path), path]), left)
+        if self.random.random() < 0.5:
+            await asyncio.sleep(self.random.uniform(0.5, 3.0))
+            self.widen_parents()
+
+    def widen_parents(self) -> None:
+        """Give cgroups above containers all CPUs again."""
+        self.cgroups.widen(nodes.machine(self.layout).online)
 
     async def _hotplug(self) -> None:
         """Take a core away for a while; the kernel takes its CPUs from all cpusets."""
