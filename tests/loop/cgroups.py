@@ -22,7 +22,7 @@ from nri_policy.delivery.cpuset_files import Change, Confined
 from nri_policy.foundation.cpuset import CPUSet
 from nri_policy.simulation.cgroups import SimulatedCgroups
 from nri_policy.simulation.containers import SimulatedContainer
-from nri_policy.simulation.cpusets import CPUS, PARTITION
+from nri_policy.simulation.cpusets import CPUS, EFFECTIVE, PARTITION
 from nri_policy.simulation.embedded import EmbeddedRuntime
 from nri_policy.systemd.scopes import scope_of
 from tests.loop.deterministic import DeterministicLoop
@@ -62,6 +62,12 @@ class LoopCgroups(SimulatedCgroups):
         # paths of cgroups above containers to which another program has written CPUs
         self.narrowed: dict[str, CPUSet] = {}
         runtime.ended, runtime.removed = self._ended, self._removed
+
+    def effective(self, paths: Iterable[str]) -> dict[str, CPUSet]:
+        """Return the CPUs that cgroups may use, by path; of those that are there."""
+        cpusets = self._follow()  # once for all: it looks at each container
+        there = filter(cpusets.has, paths)
+        return {each: CPUSet.parse(cpusets.read(each, EFFECTIVE)) for each in there}
 
     def narrow(self, path: str, cpus: CPUSet) -> None:
         """Let another program write the CPUs of a cgroup above containers."""

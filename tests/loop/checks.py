@@ -229,10 +229,11 @@ class Checks:
         due = find_narrow(world.cgroups.cpus_above(()), view.layout.capacity.available)
         if (named := dict(daemon.parents.narrow)) != due:
             self._break(f"cgroups that lack CPUs are {due}, and {named} are named")
+        has = world.run_on(self._running())
         lacking = {
             each.key
             for each in self._running()
-            if (cpus := view.sent[each.id][0]) and world.runs_on(each) != cpus
+            if (cpus := view.sent[each.id][0]) and has[each.id] != cpus
         }
         drifts = daemon.auditor.report.drifts
         drifted = {each.name for each in drifts if each.deviation.kind is DeviationKind.CPUS}
@@ -289,11 +290,10 @@ class Checks:
         ]
         if not owned:
             return
-        others = [
-            (each, self._world.effective(each) - own)
-            for each in self._running()
-            if (own := self._may_have(each, view)) is not None
-        ]
+        may_have = [(each, self._may_have(each, view)) for each in self._running()]
+        bound = [(each, own) for each, own in may_have if own is not None]
+        has = self._world.effective([each for each, _ in bound])
+        others = [(each, has[each.id] - own) for each, own in bound]
         for owner, own in owned:
             for other, cpus in others:
                 if other is not owner and cpus & own:

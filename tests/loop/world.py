@@ -11,7 +11,7 @@ import asyncio
 import math
 import shutil
 import sqlite3
-from collections.abc import Awaitable, Callable, Coroutine, Iterator, Mapping
+from collections.abc import Awaitable, Callable, Collection, Coroutine, Iterator, Mapping
 from contextlib import contextmanager, nullcontext
 from functools import partial
 from pathlib import Path
@@ -27,7 +27,7 @@ from nri_policy.daemon.daemon import Daemon, Environment
 from nri_policy.daemon.process import tasks_of
 from nri_policy.delivery.partition_files import ancestors
 from nri_policy.engine.event import Event
-from nri_policy.foundation.cpuset import CPUSet
+from nri_policy.foundation.cpuset import EMPTY, CPUSet
 from nri_policy.foundation.refusal import Refused
 from nri_policy.hardware.machine import Machine
 from nri_policy.kubelet.runtime_requests import Kubelet
@@ -35,7 +35,7 @@ from nri_policy.node import NodeView, Outcome
 from nri_policy.nri.session import registration_delay
 from nri_policy.settings import from_spec
 from nri_policy.simulation.containers import CRIError, SimulatedContainer
-from nri_policy.simulation.cpusets import EFFECTIVE, PARTITION
+from nri_policy.simulation.cpusets import PARTITION
 from nri_policy.store.errors import NOT_STORED
 from nri_policy.store.writer import StoreWriter
 from tests.faults.pods import Kubelets
@@ -435,19 +435,24 @@ class World:
         """Return the path of a container's cgroup."""
         return folder_of(container.message.linux.cgroups_path) or ""
 
-    def effective(self, container: SimulatedContainer) -> CPUSet:
-        """Return the CPUs that a container may really run on.
+    def effective(self, containers: Collection[SimulatedContainer]) -> dict[str, CPUSet]:
+        """Return the CPUs that containers may really run on, by id.
 
-        Without those on which it runs as a cgroup above has none of its own: nobody can end that.
+        Without those on which one runs as a cgroup above has none of its own: nobody can end that.
         """
+        cpus = {each.id: each.cpus for each in containers}
         if self.partitions == "off":
-            return container.cpus
-        effective = self.runs_on(container)
-        return effective & container.cpus if self.cgroups.narrowed else effective
+            return cpus
+        effective = self.run_on(containers)
+        if self.cgroups.narrowed:
+            return {each: effective[each] & cpus[each] for each in cpus}
+        return effective
 
-    def runs_on(self, container: SimulatedContainer) -> CPUSet:
-        """Return the CPUs that a container may run on, as the kernel says."""
-        return CPUSet.parse(self.cgroups.read(self.path_of(container), EFFECTIVE) or "")
+    def run_on(self, containers: Collection[SimulatedContainer]) -> dict[str, CPUSet]:
+        """Return the CPUs that containers may run on, as the kernel says, by id."""
+        paths = {each.id: self.path_of(each) for each in containers}
+        found = self.cgroups.effective(paths.values())
+        return {each: found.get(path, EMPTY) for each, path in paths.items()}
 
     async def _write_stale(self) -> None:
         """Let another program write cpusets: what the runtime has recorded, or all CPUs."""
