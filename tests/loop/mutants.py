@@ -66,6 +66,6 @@ FOUND_BY = {
     "what was sent is not looked at": 5,
     "an owner that ends stays a partition until its cgroup is removed": 9,
     "overlaps are not watched": 32,
-    "what could not be stored is not stored again": 31,
+    "nobody looks at cgroups above pods": 35,
     "containers that have ended unheard are kept": 20,
 }
