@@ -38,7 +38,7 @@ class Partitions:
         # earlier daemon may have left some
         self._above: Mapping[str, str] | None = None
         self._ended: set[str] = set()  # containers that have ended, and are still placed
-        self._stuck: set[str] = set()  # of these, those that may still be partitions
+        self.stuck: set[str] = set()  # of these, those that may still be partitions
         self.release: Callable[[set[str]], None] | None = None  # releases these once they are none
         executor.looks[Action.PARTITIONS] = self.look
         executor.leave_partitions = self.leave
@@ -78,14 +78,28 @@ class Partitions:
         if keeping := self._executor.state.kept_by_partitions(cpus):
             await self._settle_until(until, *keeping)
 
-    async def end(self, *container_ids: str) -> Collection[str]:
+    async def end(self, *container_ids: str, until: float | None = None) -> Collection[str]:
         """Make containers that have ended no partitions any more, before others get their CPUs.
 
         The runtime may remove the cgroup later than it says so. If a sibling's cpuset overlaps
         until then, the kernel calls the partition invalid, and keeps its CPUs for good. Return
         those that may still be partitions: they must keep their CPUs, until `release` is called.
+        It waits *until* a time of the clock, or for `MAX_BATCH`.
         """
-        return await self._end(container_ids, self._executor.clock.now() + MAX_BATCH)
+        records = self._executor.state.kernel_partitions
+        ended = [e for e in container_ids if records.due(e) or records.state(e).held]
+        if not ended:
+            return ()
+        self._ended.update(ended)
+        if until is None:
+            until = self._executor.clock.now() + MAX_BATCH
+        done = await self._settle_until(until, *ended)
+        left = {each for each in ended if not done or records.state(each).held is not None}
+        for each in left - self.stuck:
+            log.warning("partition-not-ended", extra={"container": each})
+        self.stuck = (self.stuck - {*ended}) | left
+        self._executor.apply(CpusetsTouched(partitions=bool(left)))
+        return left
 
     async def end_before(self, pod_id: str, name: str, *, until: float) -> bool:
         """Do the same again for the container of that name, which ended before its successor.
@@ -93,23 +107,9 @@ class Partitions:
         Return whether it is no partition any more.
         """
         placed = self._node.view.placed
-        left = [e for e in self._stuck & placed.keys() if placed[e].container.pod.id == pod_id]
+        left = [e for e in self.stuck & placed.keys() if placed[e].container.pod.id == pod_id]
         before = [each for each in left if placed[each].container.name == name]
-        return not await self._end(before, until)
-
-    async def _end(self, container_ids: Collection[str], until: float) -> Collection[str]:
-        records = self._executor.state.kernel_partitions
-        ended = [e for e in container_ids if records.due(e) or records.state(e).held]
-        if not ended:
-            return ()
-        self._ended.update(ended)
-        done = await self._settle_until(until, *ended)
-        left = {each for each in ended if not done or records.state(each).held is not None}
-        for each in left - self._stuck:
-            log.warning("partition-not-ended", extra={"container": each})
-        self._stuck = (self._stuck - {*ended}) | left
-        self._executor.apply(CpusetsTouched(partitions=bool(left)))
-        return left
+        return not await self.end(*before, until=until)
 
     async def _settle_until(self, until: float, *container_ids: str) -> bool:
         """Bring the partitions of these up to date; return whether that is done by *until*."""
@@ -131,7 +131,7 @@ class Partitions:
         rest = {e: pause for e in every if (pause := state.kernel_partitions.rest(e))}
         await self._settle([each for each in every if each not in rest])
         failed = any((self._above or {}).values())
-        again = [STUCK] if self._stuck else []
+        again = [STUCK] if self.stuck else []
         return min([PERIOD, *again, *rest.values()]) if state.partitions or failed else math.inf
 
     async def leave(self) -> None:
@@ -178,10 +178,10 @@ class Partitions:
 
     def _release(self, ended: set[str]) -> None:
         """Have those of *ended* released that were still partitions, and are none now."""
-        self._stuck &= self._node.view.placed.keys()
+        self.stuck &= self._node.view.placed.keys()
         records = self._executor.state.kernel_partitions
-        free = {each for each in self._stuck & ended if records.state(each).held is None}
-        self._stuck -= free
+        free = {each for each in self.stuck & ended if records.state(each).held is None}
+        self.stuck -= free
         if free and self.release is not None:
             self.release(free)
 

@@ -192,7 +192,8 @@ class PolicyPlugin:
         """Return the placement of a new container, and updates of containers that make room."""
         await self._pods.ready(pod)
         await self._components.claims.check(pod, container)
-        await self._end_predecessor(pod, container)
+        if self._components.partitions.stuck:
+            await self._end_predecessor(pod, container)
         self._enter(container.id, Phase.CREATING)
         unheard = self._answers.is_overdue
         try:

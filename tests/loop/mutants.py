@@ -34,6 +34,17 @@ async def _no_cases(*_: object) -> tuple[()]:
     return ()
 
 
+_END = Partitions.end
+
+
+async def _end_and_give_away(
+    self: Partitions, *container_ids: str, until: float | None = None
+) -> tuple[()]:
+    await _END(self, *container_ids, until=until)
+    self.stuck.clear()
+    return ()
+
+
 def _patch(owner: Any, name: str, instead: Any) -> AbstractContextManager[Any]:
     return mock.patch.object(owner, name, instead)
 
@@ -52,7 +63,7 @@ MUTANTS: dict[str, Callable[[], AbstractContextManager[Any]]] = {
     "what could not be stored is not stored again": lambda: _patch(Daemon, "keep_stored", _nothing),
     "nobody looks at cgroups above pods": lambda: _patch(ParentCgroups, "look", _nothing),
     "CPUs of a partition that cannot be ended are given away": lambda: _patch(
-        Partitions, "_end", _no_cases
+        Partitions, "end", _end_and_give_away
     ),
     "no answer takes changes along": lambda: _patch(Answers, "take", lambda *_a, **_k: []),
     "containers that have ended unheard are kept": lambda: _patch(OrphanFinder, "round", _nothing),
