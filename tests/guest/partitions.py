@@ -669,6 +669,7 @@ class RealCgroups:
         self._made: list[str] = []
         self._processes: dict[str, list[subprocess.Popen[bytes]]] = {}
         self._offline: set[int] = set()
+        self._files: dict[tuple[str, str], int] = {}  # open for reading
 
     def make(self, path: str) -> None:
         """Make a cgroup; the one above hands the controller down."""
@@ -687,6 +688,8 @@ class RealCgroups:
         if path in self._made:
             (self._root / path).rmdir()
             self._made.remove(path)
+        for each in [each for each in self._files if each[0] == path]:
+            os.close(self._files.pop(each))
 
     def start(self, path: str) -> None:
         """Start a process in a cgroup."""
@@ -695,8 +698,10 @@ class RealCgroups:
         (self._root / path / "cgroup.procs").write_text(str(process.pid))
 
     def read(self, path: str, name: str) -> str:
-        """Return the content of a file."""
-        return (self._root / path / name).read_text().strip()
+        """Return the content of a file, which stays open: an emulated machine opens slowly."""
+        if (path, name) not in self._files:
+            self._files[path, name] = os.open(self._root / path / name, os.O_RDONLY)
+        return os.pread(self._files[path, name], 4096, 0).decode().strip()
 
     def write(self, path: str, name: str, text: str) -> None:
         """Write a file, in one call."""
