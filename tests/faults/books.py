@@ -18,7 +18,7 @@ from nri_policy.engine.grant import Grant
 from nri_policy.engine.state.layout import Layout, layout_of
 from nri_policy.foundation.cpuset import CPUSet
 from nri_policy.plugin.convert import container_of
-from nri_policy.plugin.exposure import MAX_CREATION
+from nri_policy.plugin.exposed_resources import MAX_CREATION
 from nri_policy.pools.capacity import Earlier
 from nri_policy.simulation.containers import RuntimeState, SimulatedContainer
 from nri_policy.store.database import open_for_reading, read_contents
@@ -182,8 +182,8 @@ def _check_leftovers(host: Host, grants: Mapping[str, StoredGrant]) -> None:
     assert len(aside) <= MAX_ASIDE
     for entry in (host.disk.folder / "containers").glob("[!.]*"):
         if entry.name != LOCK and entry.name not in grants:
-            # who was told something lately may have been under creation when the daemon registered
-            age = time.time() - entry.stat().st_mtime
+            # it may have been under creation when the daemon registered
+            age = min(time.time() - entry.stat().st_mtime, time.monotonic() - host.process.began)
             assert age < MAX_CREATION, f"resources are shown to {entry.name}, which is gone"
     descriptors = len([*Path(f"/proc/{host.process.pid}/fd").iterdir()])
     threads = len([*Path(f"/proc/{host.process.pid}/task").iterdir()])

@@ -11,6 +11,7 @@ import shutil
 import signal
 import subprocess
 import sys
+import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -40,6 +41,7 @@ class DaemonProcess:
 
     def __init__(self, pid: int) -> None:
         self.pid = pid
+        self.began = time.monotonic()
         self._pidfd = os.pidfd_open(pid)
 
     @property
