@@ -17,6 +17,7 @@ from nri_policy.delivery import (
     next_actions,
     observations,
     overlap_times,
+    record_table,
     survey,
 )
 from nri_policy.delivery.cpuset_files import Change, Confined
@@ -576,7 +577,8 @@ async def test_where_nothing_can_be_written_that_is_known_from_the_start_and_tri
         cgroups.failing.clear()
         await it.daemon.executor.settle()
         assert it.daemon.executor.state.trouble, "it is tried each minute"
-        monkeypatch.setattr(observations, "RETRY_WRITE", 0.0)
+        for module in (observations, record_table):
+            monkeypatch.setattr(module, "RETRY_WRITE", 0.0)
         await it.daemon.executor.settle()
         assert not it.daemon.executor.state.trouble
         # a container that was tried meanwhile, as it overlapped, is tried again soon
