@@ -11,7 +11,8 @@ import signal
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
-from functools import partial
+from functools import cache, partial
+from io import FileIO
 from pathlib import Path
 
 from nri_policy.foundation.cpuset import CPUSet
@@ -48,12 +49,18 @@ def cpuset(path: str) -> CpusetFiles:
     folder = _folder(path)
 
     def value(name: str) -> CPUSet:
-        text = (folder / f"cpuset.{name}").read_text()
+        text = text_of(folder / f"cpuset.{name}")
         if not text.strip():
-            text = (folder / f"cpuset.{name}.effective").read_text()
+            text = text_of(folder / f"cpuset.{name}.effective")
         return CPUSet.parse(text)
 
     return CpusetFiles(cpus=value("cpus"), mems=value("mems"))
+
+
+def text_of(file: Path) -> str:
+    """Return the text of a small file; Path.read_text() takes an emulated machine much longer."""
+    with FileIO(file) as raw:
+        return raw.readall().decode()
 
 
 def children(path: str) -> set[str]:
@@ -156,13 +163,13 @@ def weigh(path: str, shares: int) -> None:
 
 def processes(path: str) -> list[int]:
     """Return the ids of the processes in the cgroup *path* itself."""
-    return [int(pid) for pid in (_folder(path) / "cgroup.procs").read_text().split()]
+    return [int(pid) for pid in text_of(_folder(path) / "cgroup.procs").split()]
 
 
 def allowed(pid: int) -> CpusetFiles:
     """Return where the process may run, from /proc/PID/status."""
     status = dict(
-        line.split(":\t", 1) for line in Path(f"/proc/{pid}/status").read_text().splitlines()
+        line.split(":\t", 1) for line in text_of(Path(f"/proc/{pid}/status")).splitlines()
     )
     return CpusetFiles(
         cpus=CPUSet.parse(status["Cpus_allowed_list"]),
@@ -211,8 +218,9 @@ def _folder(path: str, controller: str = "cpuset") -> Path:
     return mount / path.strip("/")
 
 
+@cache
 def _hierarchy_of(controller: str) -> Path | None:
-    """Return where the hierarchy that has a controller is mounted, if anywhere."""
+    """Return where the hierarchy with a controller is mounted, if anywhere; no test moves it."""
     for mount, version, options in _hierarchies():
         if controller in (options if version == "cgroup" else _controllers(mount)):
             return mount

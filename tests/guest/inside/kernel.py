@@ -34,7 +34,7 @@ def effective(container: Container) -> Effective:
 
     def read() -> set[tuple[CPUSet, CPUSet]]:
         cpus, mems = (
-            CPUSet.parse((folder / f"cpuset.{name}.effective").read_text())
+            CPUSet.parse(cgroup.text_of(folder / f"cpuset.{name}.effective"))
             for name in ("cpus", "mems")
         )
         processes = map(cgroup.allowed, cgroup.processes(container.cgroup))
@@ -47,7 +47,7 @@ def effective(container: Container) -> Effective:
 
 def weight(container: Container) -> int:
     """Return the container's cpu.weight."""
-    return int((CGROUPS / container.cgroup.strip("/") / "cpu.weight").read_text())
+    return int(cgroup.text_of(CGROUPS / container.cgroup.strip("/") / "cpu.weight"))
 
 
 def weight_of(shares: int) -> int:
@@ -61,7 +61,7 @@ def weight_of(shares: int) -> int:
 
 def memory_limit(container: Container) -> int:
     """Return the container's memory.max, in bytes."""
-    return int((CGROUPS / container.cgroup.strip("/") / "memory.max").read_text())
+    return int(cgroup.text_of(CGROUPS / container.cgroup.strip("/") / "memory.max"))
 
 
 def touching(megabytes: int) -> Sequence[str]:
@@ -139,7 +139,7 @@ def pages(container: Container, *, at_least: int) -> dict[int, int]:
 
 def anonymous(container: Container) -> dict[int, int]:
     """Return the bytes of anonymous memory by node, where there are any."""
-    stat = (CGROUPS / container.cgroup.strip("/") / "memory.numa_stat").read_text()
+    stat = cgroup.text_of(CGROUPS / container.cgroup.strip("/") / "memory.numa_stat")
     (line,) = (line for line in stat.splitlines() if line.startswith("anon "))
     found = {}
     for field in line.split()[1:]:
@@ -169,7 +169,7 @@ def online(cpu: int, *, on: bool) -> None:
 
 def online_cpus() -> CPUSet:
     """Return the CPUs that are on."""
-    return CPUSet.parse(Path("/sys/devices/system/cpu/online").read_text())
+    return CPUSet.parse(cgroup.text_of(Path("/sys/devices/system/cpu/online")))
 
 
 def node_of(cpus: CPUSet) -> int:

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Mapping
+from contextlib import suppress
 from pathlib import Path
 
+from tests.e2e import cgroup
 from tests.e2e.kubelet import Container
 from tests.e2e.waiting import eventually
 from tests.guest.inside import kernel
@@ -14,14 +17,17 @@ EXCLUSIVE, PARTITION = "cpuset.cpus.exclusive", "cpuset.cpus.partition"
 
 def read(path: str, name: str) -> str:
     """Return the text of a cgroup's file."""
-    return (kernel.CGROUPS / path.strip("/") / name).read_text().strip()
+    return cgroup.text_of(kernel.CGROUPS / path.strip("/") / name).strip()
 
 
 def tree() -> Mapping[str, tuple[str, str]]:
     """Return the exclusive CPUs and the partition of each cgroup that has any."""
-    folders = (each.parent for each in kernel.CGROUPS.rglob(EXCLUSIVE))
-    paths = (str(each.relative_to(kernel.CGROUPS)) for each in folders)
-    found = {each: (read(each, EXCLUSIVE), read(each, PARTITION)) for each in paths}
+    found = {}
+    for folder, _, names in os.walk(kernel.CGROUPS):
+        path = os.path.relpath(folder, kernel.CGROUPS)
+        with suppress(OSError):  # systemd has removed it by now
+            if EXCLUSIVE in names:
+                found[path] = (read(path, EXCLUSIVE), read(path, PARTITION))
     return {path: files for path, files in found.items() if files != ("", "member")}
 
 
