@@ -20,9 +20,14 @@ def eventually(
 ) -> T:
     """Read until *accept* takes the value, and return it; past the deadline, the last one read.
 
-    *every* so many seconds. The limit is for what never comes: a slow machine needs long.
+    It reads *every* so many seconds, and for at most half of the time: the rest is for what is
+    waited for. The limit is for what never comes: a slow machine needs long.
     """
     deadline = time.monotonic() + seconds
-    while not accept(value := read()) and time.monotonic() < deadline:
-        time.sleep(every)
-    return value
+    while True:
+        began = time.monotonic()
+        value = read()
+        now = time.monotonic()
+        if accept(value) or now >= deadline:
+            return value
+        time.sleep(max(every, now - began))
