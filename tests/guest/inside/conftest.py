@@ -8,7 +8,6 @@ from typing import Any
 
 import pytest
 
-from nri_policy.control.client import connected
 from tests.e2e import image, packages
 from tests.e2e.containerd import Containerd
 from tests.e2e.crio import Crio
@@ -16,7 +15,7 @@ from tests.e2e.daemon import Daemon
 from tests.e2e.kubelet import Kubelet
 from tests.e2e.runtime import Runtime
 from tests.guest.inside import kernel
-from tests.guest.inside.scene import SETTINGS, Scene, pods
+from tests.guest.inside.scene import SETTINGS, Scene, ask, pods
 
 SUITE = "forky"
 CRIO = Path("/opt/cri-o")  # where it was built (`tools.runtimes`)
@@ -83,8 +82,7 @@ def settings() -> dict[str, Any]:
 @pytest.fixture(scope="module")
 def daemon(running: Daemon, settings: dict[str, Any]) -> Daemon:
     running.configure(settings)
-    with connected(running.control) as client:
-        assert client.reload().accepted
+    assert ask(running, lambda client: client.reload().accepted)
     return running
 
 

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypeVar
 
-from nri_policy.control.client import UnreachableError, connected
+from nri_policy.control.client import ControlClient, UnreachableError, connected
 from nri_policy.foundation.cpuset import EMPTY, CPUSet
 from nri_policy.manifests.resources import ResourceRequirements
 from nri_policy.report import AuditReport, ContainerReport, Containers, ExplanationReport
@@ -18,6 +18,8 @@ from tests.e2e.runtime import Runtime
 from tests.e2e.waiting import eventually
 from tests.guest.inside import kernel
 from tests.guest.inside.kernel import Effective
+
+T = TypeVar("T")
 
 SETTINGS = {"reservedResources": {"cpu": "cpuset:0"}}
 AFFINITY = """\
@@ -30,6 +32,22 @@ main:
 def near(pod: str) -> dict[str, str]:
     """Return annotations of a pod whose container `main` is to run near those of another pod."""
     return {"resource-policy.nri.io/affinity": AFFINITY.format(pod=pod)}
+
+
+def ask(daemon: Daemon, question: Callable[[ControlClient], T]) -> T:
+    """Return what the daemon answers; one that has no CPU time to answer is asked again."""
+
+    def attempt() -> tuple[T] | UnreachableError:
+        try:
+            with connected(daemon.control) as client:
+                return (question(client),)
+        except UnreachableError as error:
+            return error
+
+    answer = eventually(attempt, lambda found: isinstance(found, tuple), every=0.5)
+    if isinstance(answer, UnreachableError):
+        raise answer
+    return answer[0]
 
 
 @contextmanager
@@ -79,7 +97,8 @@ class Scene:
         """Return what the kernel gives each, once that is what the policy says; assert it is so.
 
         That is: CPUs, memory nodes and weights are as decided, nobody runs on CPUs that are
-        somebody else's own, pages are where they may be, and an audit finds nothing.
+        somebody else's own, pages are where they may be, and an audit finds nothing. Whoever
+        looks again may see less: systemd may set only later what it was asked for before that.
         """
         # not too often: it is the machine's one emulated CPU that has to come to agree
         # by both at once: systemd may still set what it was asked for before a newer write
@@ -88,17 +107,11 @@ class Scene:
         return here
 
     def _observe(self) -> tuple[list[str], dict[str, Effective]]:
-        """Return what is not as the policy says, else what an audit finds, and what each has.
-
-        A daemon that has no CPU time to answer is asked again.
-        """
-        try:
-            decided, here = self.holdings(), self.effective()
-            if differences := [*self._differences(decided, here)]:
-                return differences, here
-            audit = self.audit()
-        except UnreachableError as error:
-            return [str(error)], {}
+        """Return what is not as the policy says, else what an audit finds, and what each has."""
+        decided, here = self.holdings(), self.effective()
+        if differences := [*self._differences(decided, here)]:
+            return differences, here
+        audit = self.audit()
         found = [str(each) for each in (*audit.unseen, *audit.threads_hidden, *audit.drifts)]
         return found, here
 
@@ -113,34 +126,30 @@ class Scene:
 
     def holdings(self) -> Containers:
         """Return what the policy says of all containers, by namespace/pod/name."""
-        with connected(self.daemon.control) as client:
-            return client.containers()
+        return ask(self.daemon, lambda client: client.containers())
 
     def audit(self) -> AuditReport:
         """Return what an audit finds."""
-        with connected(self.daemon.control) as client:
-            return client.audit()
+        return ask(self.daemon, lambda client: client.audit())
 
     def explain(self, name: str) -> ExplanationReport:
         """Return what the daemon says of why a container is where it is."""
-        with connected(self.daemon.control) as client:
-            found = client.explain(name)
+        found = ask(self.daemon, lambda client: client.explain(name))
         assert isinstance(found, ExplanationReport), "it is the name of a container"
         return found
 
     def pool_of(self, name: str) -> CPUSet:
         """Return the CPUs of the pool that a container is on."""
-        with connected(self.daemon.control) as client:
-            pool = client.containers()[name].pool
-            (cpus,) = (each.cpus for each in client.pools() if each.name == pool)
+        pool = self.holdings()[name].pool
+        pools = ask(self.daemon, lambda client: client.pools())
+        (cpus,) = (each.cpus for each in pools if each.name == pool)
         return cpus
 
     def await_machine(self) -> None:
         """Wait until the policy knows which CPUs are on."""
 
         def known() -> CPUSet:
-            with connected(self.daemon.control) as client:
-                return client.status().online_cpus
+            return ask(self.daemon, lambda client: client.status().online_cpus)
 
         online = kernel.online_cpus()
         assert eventually(known, lambda now: now == online, every=0.5) == online

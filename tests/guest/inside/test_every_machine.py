@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import os
 import signal
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -18,6 +19,7 @@ from tests.e2e.kubelet import BEST_EFFORT, Container, guaranteed
 from tests.e2e.runtime import Runtime
 from tests.e2e.waiting import eventually
 from tests.guest.inside import kernel
+from tests.guest.inside.kernel import Effective
 from tests.guest.inside.scene import Scene, full_name, near, pods
 
 RESERVED = CPUSet([0])
@@ -34,9 +36,10 @@ class Crowd(Scene):
     best_effort: Container
     system: Container
 
-    def cpus(self, container: Container) -> CPUSet:
-        """Return the CPUs that the kernel gives the container."""
-        return CPUSet.parse(kernel.effective(container).cpus)
+
+def cpus_of(container: Container, here: Mapping[str, Effective]) -> CPUSet:
+    """Return the CPUs of a container among what the kernel gives each."""
+    return CPUSet.parse(here[full_name(container)].cpus)
 
 
 @pytest.fixture(scope="module")
@@ -56,27 +59,27 @@ def crowd(runtime: Runtime, daemon: Daemon) -> Iterator[Crowd]:
 
 
 def test_each_class_of_container_has_what_the_policy_says_and_explains(crowd: Crowd) -> None:
-    crowd.settle()
-    own = crowd.cpus(crowd.own)
+    here = crowd.settle()
+    own = cpus_of(crowd.own, here)
     assert len(own) == 2
     kernel.node_of(own)
     assert sum(kernel.pages(crowd.own, at_least=8 << 20).values()) >= 8 << 20
-    assert crowd.cpus(crowd.system) == RESERVED
+    assert cpus_of(crowd.system, here) == RESERVED
     for guest in (crowd.mixed, crowd.best_effort):
-        assert crowd.cpus(guest).isdisjoint(own | RESERVED)
-    assert len(crowd.cpus(crowd.mixed)) > 1
+        assert cpus_of(guest, here).isdisjoint(own | RESERVED)
+    assert len(cpus_of(crowd.mixed, here)) > 1
     for container in crowd.containers():
         name = full_name(container)
-        assert crowd.cpus(container) <= crowd.pool_of(name)
+        assert cpus_of(container, here) <= crowd.pool_of(name)
         assert crowd.explain(name).outcome in {"placed", "on the reserved CPUs"}
 
 
 def test_a_resize_changes_cpus_weight_and_memory_of_running_containers(crowd: Crowd) -> None:
     for size in (3, 1, 2):
         crowd.own.update(guaranteed(size * 1000, MEMORY + size * 4096))
-        crowd.settle()
-        assert len(crowd.cpus(crowd.own)) == size
-        assert kernel.memory_limit(crowd.own) == MEMORY + size * 4096
+        assert len(cpus_of(crowd.own, crowd.settle())) == size
+        limit = MEMORY + size * 4096
+        assert eventually(partial(kernel.memory_limit, crowd.own), limit.__eq__) == limit
     before = kernel.weight(crowd.mixed)
     crowd.mixed.update(guaranteed(1900))
     crowd.settle()
@@ -86,14 +89,15 @@ def test_a_resize_changes_cpus_weight_and_memory_of_running_containers(crowd: Cr
 def test_cpus_of_ones_own_come_from_who_shares_them_and_go_back_when_the_process_ends(
     crowd: Crowd,
 ) -> None:
-    before, shared = crowd.settle(), crowd.cpus(crowd.best_effort)
+    before = crowd.settle()
+    shared = cpus_of(crowd.best_effort, before)
     annotations = near("best-effort") | ORDINARY
     passing = crowd.run("passing", guaranteed(1000), annotations=annotations)
-    crowd.settle()
-    own = crowd.cpus(passing)
+    here = crowd.settle()
+    own = cpus_of(passing, here)
     assert len(own) == 1
     assert own <= shared
-    assert crowd.cpus(crowd.best_effort) == shared - own
+    assert cpus_of(crowd.best_effort, here) == shared - own
     os.kill(passing.pid(), signal.SIGKILL)
     passing.pod.created.remove(passing)
     assert eventually(crowd.effective, lambda now: now == before) == before
@@ -133,23 +137,23 @@ def test_nobody_moves_when_containerd_restarts_and_the_next_are_placed(
     crowd.daemon.await_synchronized()
     assert crowd.settle() == before
     after = crowd.run("after", guaranteed(1000))
-    assert len(crowd.cpus(after)) == 1
-    crowd.settle()
+    assert len(cpus_of(after, crowd.settle())) == 1
     after.pod.delete()
     assert crowd.settle() == before
 
 
 def test_a_cpu_goes_offline_under_its_container_and_comes_back(crowd: Crowd) -> None:
     before = crowd.settle()
-    lost = max(crowd.cpus(crowd.own))
+    lost = max(cpus_of(crowd.own, before))
     online = kernel.online_cpus()
     kernel.online(lost, on=False)
     try:
         crowd.await_machine()
-        crowd.settle()
-        assert len(crowd.cpus(crowd.own)) == 2
-        assert lost not in crowd.cpus(crowd.own)
-        assert kernel.effective(crowd.system) == before[full_name(crowd.system)]
+        now = crowd.settle()
+        own = cpus_of(crowd.own, now)
+        assert len(own) == 2
+        assert lost not in own
+        assert now[full_name(crowd.system)] == before[full_name(crowd.system)]
     finally:
         kernel.online(lost, on=True)
     assert kernel.online_cpus() == online

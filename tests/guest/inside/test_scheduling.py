@@ -16,7 +16,6 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from nri_policy.control.client import connected
 from nri_policy.foundation.cpuset import CPUSet
 from nri_policy.kubelet.runtime_requests import Kubelet
 from nri_policy.proto import nri_pb2 as nri
@@ -27,7 +26,7 @@ from nri_policy.simulation.embedded import EmbeddedRuntime
 from tests.e2e import cgroup, image
 from tests.e2e.daemon import Daemon
 from tests.e2e.waiting import eventually
-from tests.guest.inside.scene import SETTINGS
+from tests.guest.inside.scene import SETTINGS, ask
 
 KEY = "scheduling-class.resource-policy.nri.io/pod"
 CLASSES: list[dict[str, Any]] = [
@@ -136,8 +135,7 @@ def attributes(container: SimulatedContainer) -> tuple[int, int, int]:
 
 def read_back(daemon: Daemon, name: str) -> dict[str, tuple[str | None, str]]:
     """Return what the daemon found of a container's classes, and whether it is as it should be."""
-    with connected(daemon.control) as client:
-        found = client.explain(f"{name}/main")
+    found = ask(daemon, lambda client: client.explain(f"{name}/main"))
     assert isinstance(found, ExplanationReport)
     return {
         each.item: (each.found, each.state) for each in found.classes or () if each.state != "note"
