@@ -191,8 +191,8 @@ class GroupPlacement(Struct, frozen=True):
         places in one.
         """
         out = self.state.usages.out
-        groups = (each for key, each in self.state.groups.items() if key not in out)
-        others = find_other_steps(self.group, groups)
+        groups = self.state.usages.steps_beside(self.group)
+        others = find_other_steps(self.group, [each for each in groups if each.key not in out])
         if not others or (keeps_places(self.group, self.more) and self._rest_of(steps, level)):
             return {}
         return find_domains_of_steps(others, level, tree_of(self.state, steps[0]))

@@ -301,7 +301,7 @@ class Reservations:
 
     def _other_steps(self, group: PlacementGroup) -> list[PlacementGroup]:
         """Return the groups of a group's JobSet that do not end before it: they may wait for it."""
-        return find_other_steps(group, self._engine.state.groups.values())
+        return find_other_steps(group, self._engine.state.usages.steps_beside(group))
 
     def _where_it_would_be(
         self, group: PlacementGroup, closed: Collection[str]

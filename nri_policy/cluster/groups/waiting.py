@@ -246,7 +246,7 @@ class WaitingGroups:
         """
         aside = self._aside(self.queue.rank(key))
         engine = self._without(aside)
-        steps = self._steps(group)
+        steps = self._engine.state.usages.steps_beside(group)
         lacking = [each for each in steps if each.key in self.queue]
         if more or failures or group.status.assignments or steps or _is_spread(group):
             if more and more != self._groups[key].more:
@@ -267,13 +267,6 @@ class WaitingGroups:
         else:
             self._known.add(key, group, aside)
         return self._seen(key, found)
-
-    def _steps(self, group: PlacementGroup) -> list[PlacementGroup]:
-        """Return the other groups of a group's JobSet, if they may have to share a domain."""
-        if not (group.job_set and group.together):
-            return []
-        groups = self._engine.state.groups.values()
-        return [each for each in groups if each.job_set == group.job_set and each.key != group.key]
 
     def count_by_zones(self, key: Key, group: PlacementGroup) -> GroupStatus:
         """Return the status of a group of the queue that does not fit, as `cluster place` says it.
@@ -308,7 +301,7 @@ class WaitingGroups:
         """Return what decides where a group fits: groups of one shape fit alike."""
         if self._shaped[0] is not group:  # it is asked about again and again
             self._shaped = group, msgspec.json.encode((group.pod_sets, group.together))
-        shape, steps = self._shaped[1], self._steps(group)
+        shape, steps = self._shaped[1], self._engine.state.usages.steps_beside(group)
         if not steps:
             return shape
         return shape + msgspec.json.encode([(each.key, each.status) for each in steps])

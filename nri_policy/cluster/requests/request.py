@@ -230,7 +230,7 @@ def together_of(group: PlacementGroup) -> Together | None:
 
     The group names it, or any template. Raises DocumentError for two of them.
     """
-    if group.together is None and not any(is_together(each.template) for each in group.pod_sets):
+    if not names_shared_level(group):
         return None  # mostly
     found: dict[str, Together] = {}
     if group.together is not None:
@@ -242,6 +242,11 @@ def together_of(group: PlacementGroup) -> Together | None:
             path = f"spec.podSets[{number}].template.metadata"
             found[path] = read_together(template.annotations, template.labels, path)
     return require_one_together(found)
+
+
+def names_shared_level(group: PlacementGroup) -> bool:
+    """Whether a group, or any of its templates, names a level of which all share a domain."""
+    return group.together is not None or any(is_together(each.template) for each in group.pod_sets)
 
 
 def exclusive_of(pod_sets: Iterable[PodSet]) -> str | None:

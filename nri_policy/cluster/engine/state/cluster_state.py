@@ -171,7 +171,7 @@ class ClusterState:
         before = self.usages.count(self.groups.get(key), members)
         after = self.usages.count(group, members)
         old = self.groups.get(key)
-        self.groups[key] = group
+        self.usages.put(key, group)
         self._recount(before, after)
         if before != after and any(each is not None and is_lasting(each) for each in (old, group)):
             self.ledger.generation += 1
@@ -185,7 +185,8 @@ class ClusterState:
         members = self.usages.members.get(key, {})
         before = self.usages.count(self.groups.get(key), members)
         after = self.usages.count(None, members)
-        old = self.groups.pop(key, None)
+        old = self.groups.get(key)
+        self.usages.put(key, None)
         self.usages.forget(key)
         self._recount(before, after)
         if old is not None and is_lasting(old):
@@ -258,7 +259,7 @@ class ClusterState:
         usages, ledger = GroupUsages(self.view), self.ledger.without_usage(only, lasting=True)
         for each in staying:
             key = each.key
-            usages.groups[key] = each
+            usages.put(key, each)
             ledger.assume(usages.in_use(key), 1)
         return self._copy(usages, ledger, self.limits.emptied(usages, self._pods, only))
 

@@ -19,6 +19,7 @@ from nri_policy.cluster.objects.node import HOSTNAME
 from nri_policy.cluster.objects.pod import Pod
 from nri_policy.cluster.requests.annotations import POD_SET
 from nri_policy.cluster.requests.group import PlacementGroup, PodSet
+from nri_policy.cluster.requests.request import names_shared_level
 from nri_policy.cluster.view import ClusterView
 from nri_policy.foundation.copies import copy_with
 
@@ -36,13 +37,32 @@ class GroupUsages:
         self.members: dict[Key, dict[str, Pod]] = {}  # group -> its bound pods
         self.out: frozenset[Key] = frozenset()  # groups without their places in this fork
         self.ended: tuple[Pod, ...] = ()  # pods without a group that end in this fork
+        self._steps: dict[str, tuple[Key, ...]] = {}  # groups that name a level to share, by JobSet
         self._kinds: dict[tuple[tuple[str, int], ...], Amounts] = {}
         # what a pod of each pod set of a group uses
         self._kinds_of: dict[Key, tuple[tuple[PodSet, ...], dict[str, Amounts]]] = {}
 
     def fork(self) -> Self:
         """Return one with groups of its own, and the same pods."""
-        return copy_with(self, groups=dict(self.groups))
+        return copy_with(self, groups=dict(self.groups), _steps=dict(self._steps))
+
+    def put(self, key: Key, group: PlacementGroup | None) -> None:
+        """Add, replace or remove a group."""
+        old, new = _shared_job_set(self.groups.get(key)), _shared_job_set(group)
+        if old != new:
+            if left := tuple(each for each in self._steps.pop(old, ()) if each != key):
+                self._steps[old] = left
+            if new:
+                self._steps[new] = (*self._steps.get(new, ()), key)
+        if group is None:
+            self.groups.pop(key, None)
+        else:
+            self.groups[key] = group
+
+    def steps_beside(self, group: PlacementGroup) -> list[PlacementGroup]:
+        """Return the other groups of a group's JobSet, if all of them name a level to share."""
+        keys = self._steps.get(_shared_job_set(group), ())
+        return [self.groups[key] for key in keys if key != group.key]
 
     def kind(self, amounts: Amounts) -> Amounts:
         """Return *amounts* with the place among `pods`, one object for all that are equal."""
@@ -120,6 +140,13 @@ class GroupUsages:
             kinds = {each.name: self.kind(each.amounts) for each in group.pod_sets}
             self._kinds_of[key] = (group.pod_sets, kinds)
         return kinds
+
+
+def _shared_job_set(group: PlacementGroup | None) -> str:
+    """Return the uid of a group's JobSet if the group names a level to share, else nothing."""
+    if group is None or not group.job_set or not names_shared_level(group):
+        return ""
+    return group.job_set
 
 
 def _least_beyond(used: Amounts, kinds: Iterable[Amounts]) -> Amounts:

@@ -8,13 +8,15 @@ from typing import Any
 
 import msgspec
 import pytest
+from msgspec.structs import replace
 
 from nri_policy.cluster.engine.engine import Engine
+from nri_policy.cluster.engine.state.cluster_state import ClusterState
 from nri_policy.cluster.engine.state.usage import in_use
 from nri_policy.cluster.objects.node import read_node
 from nri_policy.cluster.objects.pod import Pod, read_pod
 from nri_policy.cluster.objects.settings import read_settings
-from nri_policy.cluster.requests.group import read_group
+from nri_policy.cluster.requests.group import Together, read_group
 from nri_policy.cluster.view import Cluster
 from nri_policy.cluster.zones.zone import NodeZones, Zone, read_zones
 from tests.unit.cluster.engine.test_below_host import zone
@@ -29,6 +31,33 @@ from tests.unit.cluster.written import (
     pod_spec,
     settings,
 )
+
+
+def test_steps_beside_a_group_are_those_of_its_jobset_that_name_a_level_to_share() -> None:
+    state, shared = engine().state, Together(required="example.com/rack")
+    others = {"a": "one", "b": "one", "c": "other", "plain": "one", "alone": ""}
+    for name, job_set in others.items():
+        together = None if name == "plain" else shared
+        made = read_group(group(pod_set(1), name=name))
+        state.set_group(replace(made, job_set=job_set, together=together))
+
+    def beside(name: str, state: ClusterState = state) -> list[str]:
+        return [each.name for each in state.usages.steps_beside(state.groups["default", name])]
+
+    assert {name: beside(name) for name in others} == {
+        "a": ["b"],
+        "b": ["a"],
+        "c": [],
+        "plain": [],
+        "alone": [],
+    }
+    trial = state.fork()
+    trial.set_group(replace(state.groups["default", "a"], job_set="other"))
+    trial.remove_group("default", "plain")
+    assert (beside("c", trial), beside("b", trial)) == (["a"], [])
+    assert (beside("c"), beside("b")) == ([], ["a"])
+    state.remove_group("default", "a")
+    assert beside("b") == []
 
 
 def test_a_group_that_cannot_be_counted_leaves_all_as_it_was(
