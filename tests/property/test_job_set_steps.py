@@ -1,4 +1,4 @@
-"""Steps of a JobSet that share a rack and lose hosts: all get places again if there is a way.
+"""Steps of a JobSet that share a rack, and may lose hosts: all get places if there is a way.
 
 Driver and workers are a group each. Whether there is a way is found out by trying everything
 beside the pods that stay, on six hosts.
@@ -54,27 +54,32 @@ class Steps:
 
     def begin(self) -> bool:
         """Start the steps one after the other, in one rack; return whether they got places."""
-        jobs: list[Any] = [
-            {"name": name, "template": {"spec": {"parallelism": 1, "template": {"spec": {}}}}}
-            for name in GROUPS
-        ]
-        order = {"startupPolicyOrder": "InOrder"}
-        spec = {"replicatedJobs": jobs, "startupPolicy": order}
-        self.play.world.put("jobsets", {"metadata": {"name": "s"}, "spec": spec})
         only = self.rng.randrange(HOSTS // self.hosts_in_rack)
         for host in self.free:
             if self.rack(host) != only:
                 self.fill(host, CPUS)
+        self.start()
+        for host, own in self.used().items():
+            self.fill(host, self.rng.randint(0, CPUS - own))
+        self.play.rest()
+        return self.are_placed()
+
+    def start(self) -> None:
+        """Make the JobSet, and start the steps one after the other."""
+        jobs: list[Any] = []
+        for name, (count, cpu) in self.pods.items():
+            pod = {"metadata": {"annotations": SHARED}, "spec": pod_spec({"cpu": cpu})}
+            job = {"parallelism": count, "template": pod}
+            jobs.append({"name": name, "template": {"spec": job}})
+        order = {"startupPolicyOrder": "InOrder"}
+        spec = {"replicatedJobs": jobs, "startupPolicy": order}
+        self.play.world.put("jobsets", {"metadata": {"name": "s"}, "spec": spec})
         for step, (count, _) in self.pods.items():
             metadata = {"name": f"s-{step}-0", "uid": f"u-{step}", "labels": self._labels(step)}
             job = {"parallelism": count, "completions": count}
             self.play.world.put("jobs", {"metadata": metadata, "spec": job})
             self.make_pods(step)
             self.play.rest()
-        for host, own in self.used().items():
-            self.fill(host, self.rng.randint(0, CPUS - own))
-        self.play.rest()
-        return self.are_placed()
 
     def make_pods(self, *steps: str) -> None:
         """Make the pods that are missing, as the Job controller does."""
@@ -149,18 +154,38 @@ class Steps:
             self.play.rest()
 
     def fit(self, kept: Places) -> bool:
-        """Whether all pods would fit in a rack beside those that are kept, by trying everything."""
+        """Whether all pods of steps would fit in a rack beside those that are kept.
+
+        This tries everything.
+        """
         racks = {self.rack(host) for own in kept.values() for host in own}
         for rack in racks or range(HOSTS // self.hosts_in_rack):
             hosts = [host for host in self.free if self.rack(host) == rack]
             sets = [
                 Pods(count, (cpu,), kept={hosts.index(at): n for at, n in kept[step].items()})
                 for step, (count, cpu) in self.pods.items()
+                if step in kept
             ]
             free = [(self.free[host],) for host in hosts]
             if fit_together([("rack", host) for host in hosts], free, sets):
                 return True
         return False
+
+
+def test_steps_get_places_one_after_the_other_if_there_is_a_way() -> None:
+    """The driver goes first, and never waits; the workers have to follow into its rack."""
+    found: Counter[bool] = Counter()
+    for seed in range(CASES):
+        steps = Steps(seed, fail_fast=True)
+        for host in steps.free:
+            steps.fill(host, steps.rng.randint(0, CPUS))
+        fits = steps.fit({step: Counter() for step in GROUPS})
+        alone = steps.fit({"driver": Counter()})
+        steps.start()
+        assert steps.are_placed() == fits, f"seed {seed}"
+        assert (steps.places()["driver"].total() > 0) == alone, f"seed {seed}"
+        found[fits] += 1
+    assert min(found[True], found[False]) >= 20, found
 
 
 @pytest.mark.parametrize("fail_fast", [True, False])

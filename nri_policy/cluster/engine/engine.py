@@ -54,6 +54,7 @@ class Engine:
         explain: bool = True,
         most: Limits = MappingProxyType({}),
         lacking: Sequence[PlacementGroup] = (),
+        coming: Sequence[PlacementGroup] = (),
     ) -> GroupStatus:
         """Return the status of *group* if it were placed now, or its failed nodes replaced.
 
@@ -63,14 +64,15 @@ class Engine:
         spreading avoid such nodes. *more* pods of a pod set go where replaced ones would; what the
         group has stays. To *explain* a refusal takes longer than to find it. Nodes in *most* take
         no more new pods of a pod set than it says. *lacking* groups lack places, too: steps of
-        its JobSet get room beside it. Nothing changes. Raises DocumentError for a request that
-        breaks a rule.
+        its JobSet get room beside it. So do *coming* ones, which do not exist yet, if a domain has
+        room for all; it does not wait for that. Nothing changes. Raises DocumentError for a request
+        that breaks a rule.
 
         If hosts would refuse pods there, the group is placed again within their limits. If it
         cannot be, the status says what they refuse.
         """
         placement = GroupPlacement(
-            self.state, group, failures, more, explain, most, lacking=lacking
+            self.state, group, failures, more, explain, most, lacking=lacking, coming=coming
         )
         status = placement.place()
         limits = self.state.limits
@@ -80,7 +82,9 @@ class Engine:
         if not keeps and self._has_places(group):
             made = self.fork()
             made.state.take_out([*self.state.usages.out, group.key])
-            return made.place(group, failures, more, explain=explain, most=most, lacking=lacking)
+            return made.place(
+                group, failures, more, explain=explain, most=most, lacking=lacking, coming=coming
+            )
         kept = group if keeps else None
         placed = replace(group, status=status)
         refused = limits.find_refused(placed, kept)
@@ -89,6 +93,8 @@ class Engine:
         found = replace(placement, limits=self._limits_of(group, most)).place()
         if found.assignments and not limits.find_refused(replace(group, status=found), kept):
             return found
+        if coming:
+            return self.place(group, failures, more, explain=explain, most=most, lacking=lacking)
         return limits.refusal(placed, refused, "" if found.assignments else found.message)
 
     def count_by_zones(self, group: PlacementGroup, status: GroupStatus) -> GroupStatus:

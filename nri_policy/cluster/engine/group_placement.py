@@ -21,6 +21,7 @@ from nri_policy.cluster.engine.search.job_set_domains import (
     find_domains_of_steps,
     find_lacking_steps,
     find_other_steps,
+    find_steps,
     merge_steps,
 )
 from nri_policy.cluster.engine.search.pod_set_order import Orders, describe_order
@@ -61,9 +62,17 @@ class GroupPlacement(Struct, frozen=True):
     explain: bool
     limits: Limits = MappingProxyType({})  # of hosts, for new pods
     lacking: Sequence[PlacementGroup] = ()  # groups that lack places, too
+    coming: Sequence[PlacementGroup] = ()  # groups that do not exist yet
 
     def place(self) -> GroupStatus:
         """Return the status that the group would have. Raises DocumentError."""
+        found = self._place()
+        if found.assignments and self.coming and not self.more:
+            return self._place_before(self.coming) or found
+        return found
+
+    def _place(self) -> GroupStatus:
+        """Return the status that the group would have without the steps that come later."""
         steps = [unit for unit in units_of(self.group) if unit.workers.count]
         together, exclusive = together_of(self.group), exclusive_of(self.group.pod_sets)
         if steps and (together is not None or exclusive is not None):
@@ -121,17 +130,44 @@ class GroupPlacement(Struct, frozen=True):
         others = [] if self.more else find_lacking_steps(self.group, self.lacking)
         if not others:
             return None
-        state = self.state.fork()
-        state.take_out(state.usages.out | {each.key for each in others})
-        merged = replace(self, state=state, group=merge_steps(self.group, others), lacking=())
+        merged = self._merge(others)
         found = merged.place()
-        own = {each.name for each in self.group.pod_sets}
         if found.assignments:
-            places = [each for each in found.assignments if each.pod_set in own]
-            return GroupStatus(state="Placed", assignments=places)
+            return self._own_part(found)
         had_places = all(each.status.assignments for each in (self.group, *others))
         may_wait = together.required is not None and had_places
         return found if may_wait and not merged.does_anything_stay(together) else None
+
+    def _place_before(self, coming: Sequence[PlacementGroup]) -> GroupStatus | None:
+        """Return the status of a group in a domain with room for *coming* steps of its JobSet, too.
+
+        And for steps that lack places. None if no domain of the level has room for all: those that
+        come later do not keep a group from its place.
+        """
+        together, steps = together_of(self.group), find_steps(self.group, coming)
+        if together is None or not steps:
+            return None
+        beside = [*find_lacking_steps(self.group, self.lacking), *steps]
+        merged = replace(self._merge(beside), explain=False)
+        units = [unit for unit in units_of(merged.group) if unit.workers.count]
+        with suppress(Unplaceable):
+            found = merged.place_together(Together(required=together.level), units)
+            if found is not None and found.assignments:
+                return self._own_part(found)
+        return None
+
+    def _merge(self, others: Sequence[PlacementGroup]) -> GroupPlacement:
+        """Return the placement of the group and *others*, as one that has all of their pod sets."""
+        state = self.state.fork()
+        state.take_out(state.usages.out | {each.key for each in others})
+        merged = merge_steps(self.group, others)
+        return replace(self, state=state, group=merged, lacking=(), coming=())
+
+    def _own_part(self, found: GroupStatus) -> GroupStatus:
+        """Return what was *found* for the pod sets of the group itself, when placed with others."""
+        own = {each.name for each in self.group.pod_sets}
+        places = [each for each in found.assignments if each.pod_set in own]
+        return GroupStatus(state="Placed", assignments=places)
 
     def does_anything_stay(self, together: Together) -> bool:
         """Whether pods of the group, or of other steps of its JobSet, stay in a shared domain."""

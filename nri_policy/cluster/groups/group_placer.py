@@ -59,7 +59,7 @@ class GroupPlacer:
         placed_pods: PlacedPods,
         pod_writes: PendingPodWrites,
     ) -> None:
-        self.waiting = WaitingGroups(engine, groups)
+        self.waiting = WaitingGroups(engine, groups, members.steps_beside)
         self.queue = self.waiting.queue
         self.statistics = GroupStatistics()
         self._clock = clock

@@ -12,7 +12,8 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
 from typing import Any
 
 from msgspec import Struct
@@ -26,8 +27,10 @@ from nri_policy.cluster.requests.annotations import (
     LWS_EXCLUSIVE,
     LWS_SUBGROUP_EXCLUSIVE,
     check_owner,
+    is_together,
 )
 from nri_policy.cluster.requests.group import MAIN, PlacementGroup, PlacementRequest, PodSet
+from nri_policy.cluster.requests.request import together_of, units_of
 from nri_policy.cluster.workloads.membership import (
     LEADER,
     LEADER_EXCLUDED,
@@ -35,13 +38,14 @@ from nri_policy.cluster.workloads.membership import (
     JobSet,
     find_sub_group,
     name_step,
+    object_name,
 )
-from nri_policy.cluster.workloads.pod_sets import make_group, make_pod_set
+from nri_policy.cluster.workloads.pod_sets import find_named_group, make_group, make_pod_set
 from nri_policy.manifests.workloads import TemplatedSpec, count_parallel
 
 _MOST_GROUPS = 1000  # of one object
 _IN_ORDER = "InOrder"  # of a JobSet
-_READY = "Ready"  # of a Job of a JobSet that others wait for; else Complete
+_READY, _COMPLETE = "Ready", "Complete"  # of a Job of a JobSet that others wait for
 _LEADER_READY = "LeaderReady"  # of a LeaderWorkerSet
 
 
@@ -147,12 +151,36 @@ def read_job_set_steps(value: object, path: str) -> JobSet:
     given = convert(value, _JobSet, path)
     namespace, name = given.metadata.key(path, "a JobSet")
     level = (given.metadata.annotations or {}).get(JOBSET_EXCLUSIVE)
-    steps, jobs = _find_steps(given.spec), Counter[str]()
+    steps, jobs, shared = _find_steps(given.spec), Counter[str](), False
     for each in given.spec.replicated_jobs:
         template = read_template(each.template.spec.template, "")
         if not _exclusive_level(each, template, level):
             jobs[steps[each.name]] += _or_one(each.replicas)
-    return JobSet(namespace=namespace, name=name, steps=steps, jobs=dict(jobs))
+            shared = shared or is_together(template)
+    together = _read_together(value, given, steps) if shared and len(jobs) > 1 else ()
+    return JobSet(namespace=namespace, name=name, steps=steps, jobs=dict(jobs), together=together)
+
+
+def _read_together(
+    value: object, given: _JobSet, steps: Mapping[str, str]
+) -> tuple[tuple[PlacementGroup, ...], ...]:
+    """Return the groups of a JobSet's *steps* that share a domain, by which run at the same time.
+
+    They have the names of the service. Those of which users name the group are left out. So are
+    all of a JobSet with a request that breaks a rule.
+    """
+    complete = _find_complete(given.spec)
+    own = given.metadata.name or ""
+    before = {name_step(own, step): complete[job] for job, step in steps.items()}
+    found: dict[frozenset[str], list[PlacementGroup]] = {}
+    with suppress(DocumentError):
+        for each in read_job_set(value, ""):
+            named = (find_named_group(one.template, "") for one in each.pod_sets)
+            if each.job_set and together_of(each) and units_of(each) and not any(named):
+                group = replace(each, name=object_name(f"jobset-{each.name}"))
+                found.setdefault(before[each.name], []).append(group)
+        return tuple(tuple(each) for each in found.values() if len(each) > 1)
+    return ()
 
 
 def _exclusive_level(job: _ReplicatedJob, template: Template, level: str | None) -> str | None:
@@ -171,15 +199,30 @@ def _find_steps(spec: _JobSetSpec) -> dict[str, str]:
     the same ones, but one until they are ready and one until they are complete, do not start
     together.
     """
+    names: dict[tuple[tuple[str, str], ...], str] = {(): ""}
+    return {job: names.setdefault(waits_for, job) for job, waits_for in _find_waits(spec)}
+
+
+def _find_waits(spec: _JobSetSpec) -> Iterator[tuple[str, tuple[tuple[str, str], ...]]]:
+    """Yield the replicated Jobs, each with those that it waits for, and until they are what."""
     policy = spec.startup_policy
     in_order = policy is not None and policy.startup_policy_order == _IN_ORDER
-    names: dict[tuple[tuple[str, str], ...], str] = {(): ""}
-    found = {}
     for number, each in enumerate(spec.replicated_jobs):
         waits_for = sorted((one.name, one.status) for one in each.depends_on or ())
         if in_order and number:
             waits_for = [(spec.replicated_jobs[number - 1].name, _READY)]
-        found[each.name] = names.setdefault((*waits_for,), each.name)
+        yield each.name, (*waits_for,)
+
+
+def _find_complete(spec: _JobSetSpec) -> dict[str, frozenset[str]]:
+    """Return for each replicated Job those that are complete before it starts.
+
+    A Job waits for earlier ones only.
+    """
+    found: dict[str, frozenset[str]] = {}
+    for job, waits_for in _find_waits(spec):
+        before = frozenset(name for name, status in waits_for if status == _COMPLETE)
+        found[job] = before.union(*(found.get(name, ()) for name, _ in waits_for))
     return found
 
 

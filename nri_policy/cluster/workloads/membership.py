@@ -49,7 +49,7 @@ from nri_policy.cluster.requests.annotations import (
     POD_SET,
     read_size,
 )
-from nri_policy.cluster.requests.group import GROUP_LABEL
+from nri_policy.cluster.requests.group import GROUP_LABEL, PlacementGroup
 from nri_policy.cluster.workloads.replica_kinds import REPLICA_INDEX, ReplicaOwner, pod_set_of
 from nri_policy.foundation.wording import quoted
 
@@ -102,6 +102,8 @@ class JobSet(Namespaced, frozen=True):
 
     steps: dict[str, str]  # by replicated Job: the step in which its Jobs start; "": the first
     jobs: dict[str, int]  # by step
+    # groups of steps that run at the same time, where some name a level to share
+    together: tuple[tuple[PlacementGroup, ...], ...] = ()
 
 
 class JobSetJob(Struct, frozen=True, gc=False):

@@ -3,6 +3,7 @@
 Jobs of a JobSet that start one after the other are a group for each step. Groups that name the same
 level to share go where the others have places. Places on failed hosts do not count. Of steps that
 lack places at the same time, none may take the room that another one needs: they are placed as one.
+So are steps that have no group yet, if a domain has room for all.
 """
 
 from __future__ import annotations

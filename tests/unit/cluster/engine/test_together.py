@@ -5,11 +5,22 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
+from msgspec.structs import replace
 
 from nri_policy.cluster import offline
+from nri_policy.cluster.engine.engine import Engine
+from nri_policy.cluster.engine.state.host_limits import (
+    HostLimits,
+    HostRefusal,
+    MakeLimits,
+    RefusedByHost,
+)
 from nri_policy.cluster.groups.writes import CreateGroup
 from nri_policy.cluster.objects.document import DocumentError
-from nri_policy.cluster.requests.group import read_group
+from nri_policy.cluster.objects.node import read_node
+from nri_policy.cluster.objects.settings import read_settings
+from nri_policy.cluster.requests.group import PlacementGroup, hosts_of, read_group
+from nri_policy.cluster.view import Cluster
 from tests.unit.cluster.written import HOSTNAME, Object, group, node, placed, pod_set, settings
 
 RACK = "example.com/rack"
@@ -305,6 +316,30 @@ def test_a_step_that_lost_all_goes_to_the_others_and_one_that_did_not_stays() ->
     assert placed(place(lost, nodes, groups=[driver()])) == {"main": {"a1": 2}}
     lost = stored(WORKERS, {"main": {"b3": 1, "b1": 1}}, "b3")
     assert placed(place(lost, nodes, groups=[driver()])) == {"main": {"b1": 2}}
+
+
+class _ClosedRack(HostLimits):
+    """Whatever is in rack b is refused, and nobody knows why."""
+
+    def may_refuse(self) -> bool:
+        return True
+
+    def find_refused(
+        self, placed: PlacementGroup, _kept: PlacementGroup | None = None
+    ) -> RefusedByHost:
+        refusal = {"main": HostRefusal(1, 1, "no")}
+        return {host: refusal for host in hosts_of(placed) if host.startswith("b")}
+
+
+@pytest.mark.parametrize(("limits", "expected"), [(HostLimits, "b1"), (_ClosedRack, "a1")])
+def test_steps_to_come_keep_a_group_from_no_place(limits: MakeLimits, expected: str) -> None:
+    """In rack b there is room for all, but hosts may refuse the first one there."""
+    cluster = Cluster([read_node(each, "") for each in hosts(a1=2, b1=8)])
+    engine = Engine(read_settings(USING), cluster.view, limits)
+    first = read_group(step(group(pod_set(1, cpu=1)), "s", required=RACK))
+    assert [*hosts_of(replace(first, status=engine.place(first)))] == ["a1"]
+    found = engine.place(first, coming=[read_group(WORKERS)])
+    assert [*hosts_of(replace(first, status=found))] == [expected]
 
 
 def test_a_level_below_the_host_is_refused_with_the_levels_that_can_be_shared() -> None:

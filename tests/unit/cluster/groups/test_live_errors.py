@@ -135,9 +135,9 @@ def test_a_group_that_cannot_even_be_marked_stops_no_other_and_is_tried_again(
         place = engine.place
         failed: list[str] = []
 
-        def note(group: PlacementGroup, *more: Any) -> GroupStatus:
+        def note(group: PlacementGroup, *more: Any, **given: Any) -> GroupStatus:
             failed.extend(["yes"] * (group.name == "job-bad"))
-            return place(group, *more)
+            return place(group, *more, **given)
 
         patched.setattr(engine, "place", note)
         patched.setattr(engine.state, "set_group", failing)

@@ -8,7 +8,8 @@ import pytest
 
 from nri_policy.cluster.objects.document import DocumentError
 from nri_policy.cluster.requests.group import PlacementGroup
-from nri_policy.cluster.workloads.membership import find_sub_group
+from nri_policy.cluster.workloads.job_sets import read_job_set_steps
+from nri_policy.cluster.workloads.membership import find_sub_group, object_name
 from nri_policy.cluster.workloads.workload import read_groups
 from tests.unit.cluster.written import pod_spec
 
@@ -67,6 +68,47 @@ def test_the_steps_of_a_jobset_are_its_groups_and_exclusive_jobs_are_none() -> N
     jobs = [replicated("d", 1), replicated("w", 1), replicated("x", 1, annotations=JOBSET)]
     found = read("JobSet", {"replicatedJobs": jobs, "startupPolicy": order})
     assert {each.name: each.job_set for each in found} == {"s": "s", "s.w": "s", "s-x-0": ""}
+
+
+def together(*jobs: Any, name: str = "s", order: str = "InOrder") -> Any:
+    """Return the steps that run at the same time, as the service names their groups."""
+    spec = {"replicatedJobs": jobs, "startupPolicy": {"startupPolicyOrder": order}}
+    found = read_job_set_steps({"metadata": {"name": name, "uid": "u"}, "spec": spec}, "")
+    assert all(each.job_set == "u" for steps in found.together for each in steps)
+    return [shape([*steps]) for steps in found.together]
+
+
+def sharing(name: str, replicas: int = 1, depends: Any = (), asks: Any = ()) -> Any:
+    job = replicated(name, replicas) | {"dependsOn": [*depends]}
+    asks = {"placement.nri/group-required-topology": RACK, **dict(asks)}
+    job["template"]["spec"]["template"]["metadata"] = {"annotations": asks}
+    return job
+
+
+def test_steps_that_share_a_domain_are_groups_before_their_pods_are_there() -> None:
+    jobs = [sharing("d"), sharing("w", 3), replicated("x", 1)]
+    assert together(*jobs) == [{"jobset-s": {"d": 2}, "jobset-s.w": {"w": 6}}]
+    (long,) = together(*jobs, name="s" * 300)
+    assert [*long] == [object_name(f"jobset-{'s' * 300}{step}") for step in ("", ".w")]
+    assert together(*jobs, order="AnyOrder") == []
+    assert together(replicated("d", 1), replicated("w", 1)) == []
+
+
+def test_steps_do_not_share_a_domain_if_users_name_their_group_or_they_are_exclusive() -> None:
+    named = {"placement.nri/group": "g", "placement.nri/group-size": "2"}
+    assert together(sharing("d"), sharing("w", asks=named)) == []
+    assert together(sharing("d"), sharing("w", asks=JOBSET)) == []
+
+
+def test_steps_run_at_the_same_time_if_they_start_after_the_same_jobs_are_complete() -> None:
+    ready, complete = ([{"name": "a", "status": status}] for status in ("Ready", "Complete"))
+    after_c = [{"name": "c", "status": "Ready"}]
+    jobs = [sharing("a"), sharing("b", depends=ready), sharing("c", depends=complete)]
+    found = together(*jobs, sharing("d", depends=after_c), order="AnyOrder")
+    assert [[*steps] for steps in found] == [
+        ["jobset-s", "jobset-s.b"],
+        ["jobset-s.c", "jobset-s.d"],
+    ]
 
 
 def test_the_annotation_on_the_pods_of_a_replicated_job_makes_each_of_its_jobs_exclusive() -> None:
