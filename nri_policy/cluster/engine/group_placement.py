@@ -135,8 +135,10 @@ class GroupPlacement(Struct, frozen=True):
         if found.assignments:
             return self._own_part(found)
         had_places = all(each.status.assignments for each in (self.group, *others))
-        may_wait = together.required is not None and had_places
-        return found if may_wait and not merged.does_anything_stay(together) else None
+        if together.required is not None and had_places:
+            with suppress(Unplaceable):  # a host lost its label of a level: the others do not wait
+                return None if merged.does_anything_stay(together) else found
+        return None
 
     def _place_before(self, coming: Sequence[PlacementGroup]) -> GroupStatus | None:
         """Return the status of a group in a domain with room for *coming* steps of its JobSet, too.

@@ -249,6 +249,7 @@ class Controller:
         if old is not None and old.lacks_other_pods(group):
             self.queue.note_edit(key)
         if old is not None and old.makes_way(group):
+            self.placer.waiting.see_step(group)
             self.queue.note_change()
         if settled:
             self.engine.state.set_group(group)
@@ -258,6 +259,8 @@ class Controller:
     def remove_group(self, namespace: str, name: str) -> None:
         """Remove a PlacementGroup; its gated pods form a new group."""
         key = (namespace, name)
+        if (seen := self.groups[key].seen) is not None:
+            self.placer.waiting.see_step(seen.group)
         self.groups.put(key, Group(problem=self.groups[key].problem))
         self.queue.remove(key)
         self.engine.state.remove_group(namespace, name)

@@ -55,7 +55,10 @@ class Queue:
             self.note_change()
 
     def note_edit(self, key: Key) -> None:
-        """Retry a waiting group: it asks for something else, or cannot say yet what it lacks."""
+        """Retry a waiting group: it asks for something else, or what it could not have before.
+
+        Or it cannot say yet what it lacks.
+        """
         if key in self:
             self._update(key, tried=-1, final=False, barred=False)
 

@@ -280,6 +280,11 @@ class WaitingGroups:
             self._known.add(key, group, aside)
         return self._seen(key, found)
 
+    def see_step(self, group: PlacementGroup) -> None:
+        """React to a group that moved or went: other steps of its JobSet share another domain."""
+        for each in self._engine.state.usages.steps_beside(group):
+            self.queue.note_edit(each.key)
+
     def _coming(self, group: PlacementGroup) -> list[PlacementGroup]:
         """Return the steps of a group's JobSet that have no group yet, if they share its domain."""
         if not (group.job_set and group.together):

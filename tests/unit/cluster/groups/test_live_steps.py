@@ -385,6 +385,29 @@ def test_hosts_are_set_aside_where_the_jobs_before_are() -> None:
     assert play.world.group("jobset-s.w").status.reserved == ["h1"]
 
 
+def test_hosts_are_set_aside_elsewhere_once_the_jobs_before_have_ended() -> None:
+    """The driver has moved to rack r2, where no host could ever hold the workers."""
+    play = empty()
+    stay(play, "h0", 2)
+    stay(play, "h1", 4, ends=True)
+    stay(play, "h3", 4)
+    stay(play, "h4", 4)
+    stay(play, "h5", 2)
+    in_order(play, SHARED)
+    play.now += 600.0
+    play.rest()
+    assert play.world.group("jobset-s.w").status.reserved == ["h1"]
+    play.world.delete("nodes", "h0")
+    play.world.delete("pods", "s-driver-0-0")
+    start(play, "driver", 1, 2, asks=SHARED)
+    play.rest()
+    assert racks_of(play, "s-driver-0") == ["r2"]
+    assert play.world.group("jobset-s.w").status.reserved == []
+    complete(play, "driver")
+    play.rest()
+    assert play.world.group("jobset-s.w").status.reserved == ["h1"]
+
+
 def test_jobs_that_wait_are_tried_again_when_those_before_move() -> None:
     play = empty()
     stay(play, "h1", 4)
@@ -470,6 +493,27 @@ def test_steps_that_lose_all_at_once_go_where_both_have_room(
     play.rest()
     lose(play, "h0", "h1", deleted=deleted)
     assert racks_of(play, "s-") == ["r1", "r1", "r1"]
+
+
+def test_a_step_does_not_wait_for_one_on_a_host_that_lost_its_label() -> None:
+    """Of the workers one lost its host, and the host of the other one is in no rack any more."""
+    play = empty(hosts_in_rack=3, failure={"failFast": False})
+    order = {"startupPolicyOrder": "InOrder"}
+    job_set(play, replicated("driver", 1), replicated("w", 2), startupPolicy=order)
+    for host, cpus in {"h0": 2, "h1": 2, "h2": 2, "h3": 4, "h4": 4, "h5": 4}.items():
+        stay(play, host, cpus)
+    for kind, pods in (("driver", 1), ("w", 2)):
+        start(play, kind, pods, 2, asks=SHARED)
+        play.rest()
+    (driver,), (first, second) = hosts_of(play, "s-driver-0"), sorted(hosts_of(play, "s-w-0"))
+    assert {driver, first, second} == {"h0", "h1", "h2"}
+    play.world.delete("pods", "on-h5")
+    stay(play, "h5", 2)
+    item = play.world.objects["nodes"][first]
+    del item["metadata"]["labels"][RACK]
+    play.world.put("nodes", item)
+    lose(play, driver, second, deleted=False)
+    assert hosts_of(play, "s-driver-0").keys() == {"h5"}
 
 
 @pytest.mark.parametrize("deleted", [True, False])
