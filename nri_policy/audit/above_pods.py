@@ -55,7 +55,7 @@ def find_narrow(found: Mapping[str, CPUSet], used: CPUSet) -> dict[str, CPUSet]:
 
 
 def find_topmost(paths: Iterable[str]) -> list[str]:
-    """Return those of *paths* that are below no other one."""
+    """Return the *paths* that have no other of *paths* above them."""
     all_ = {*paths}
     return sorted(each for each in all_ if all_.isdisjoint(_above(each)))
 

@@ -38,7 +38,7 @@ class Partitions:
         # earlier daemon may have left some
         self._above: Mapping[str, str] | None = None
         self._ended: set[str] = set()  # containers that have ended, and are still placed
-        self.stuck: set[str] = set()  # of these, those that may still be partitions
+        self.stuck: set[str] = set()  # ended containers that may still be partitions
         self.release: Callable[[set[str]], None] | None = None  # releases these once they are none
         executor.looks[Action.PARTITIONS] = self.look
         executor.leave_partitions = self.leave
@@ -177,7 +177,7 @@ class Partitions:
             self._release({each for each, new in wanted.items() if new is None})
 
     def _release(self, ended: set[str]) -> None:
-        """Have those of *ended* released that were still partitions, and are none now."""
+        """Release containers that were still partitions when they *ended*, and are none now."""
         self.stuck &= self._node.view.placed.keys()
         records = self._executor.state.kernel_partitions
         free = {each for each in self.stuck & ended if records.state(each).held is None}

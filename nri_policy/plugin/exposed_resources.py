@@ -116,7 +116,7 @@ class ExposedResources:
             self.update(container_id)
 
     def _forget(self, container_ids: set[str]) -> None:
-        """Forget those of these containers that have not come."""
+        """Remove the folders of containers that were not created meanwhile."""
         for container_id in container_ids - self._node.view.placed.keys():
             self.remove(container_id)
 

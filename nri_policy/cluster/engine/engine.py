@@ -64,9 +64,9 @@ class Engine:
         spreading avoid such nodes. *more* pods of a pod set go where replaced ones would; what the
         group has stays. To *explain* a refusal takes longer than to find it. Nodes in *most* take
         no more new pods of a pod set than it says. *lacking* groups lack places, too: steps of
-        its JobSet get room beside it. So do *coming* ones, which do not exist yet, if a domain has
-        room for all; it does not wait for that. Nothing changes. Raises DocumentError for a request
-        that breaks a rule.
+        its JobSet get room beside it. *coming* groups do not exist yet: they get room if a domain
+        has room for all, and the group does not wait for that. Nothing changes. Raises
+        DocumentError for a request that breaks a rule.
 
         If hosts would refuse pods there, the group is placed again within their limits. If it
         cannot be, the status says what they refuse.

@@ -167,8 +167,8 @@ def pod_set_names(
 ) -> list[str]:
     """Return the pod set of each of *members*: the one that it names, else that of its like.
 
-    *known* are the pod sets that the group has already. If that is only one, all pods of
-    StatefulSets are of it: these replace their pods one by one by such of another template.
+    *known* are the pod sets that the group has already. If there is only one, each pod of a
+    StatefulSet belongs to it, also a pod of a new template: a rolling update replaces pods singly.
     """
     only = known[0].name if len(known) == 1 else None
     names = {_likeness_of(each, levels): each.name for each in reversed(known)}

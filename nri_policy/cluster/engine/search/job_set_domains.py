@@ -3,7 +3,7 @@
 Jobs of a JobSet that start one after the other are a group for each step. Groups that name the same
 level to share go where the others have places. Places on failed hosts do not count. Of steps that
 lack places at the same time, none may take the room that another one needs: they are placed as one.
-So are steps that have no group yet, if a domain has room for all.
+Steps that have no group yet are placed with them, if a domain has room for all.
 """
 
 from __future__ import annotations
@@ -58,7 +58,7 @@ def find_lacking_steps(
 def merge_steps(own: PlacementGroup, others: Sequence[PlacementGroup]) -> PlacementGroup:
     """Return a group with the pod sets and places of *own* and of *others*, to be placed as one.
 
-    The pod sets of *own* keep their names. Those of the others have names that no pod set has.
+    The pod sets of *own* keep their names. Those of *others* get their group's name before theirs.
     """
     pod_sets, assignments = [*own.pod_sets], [*own.status.assignments]
     failed = [*own.status.unhealthy_nodes]
