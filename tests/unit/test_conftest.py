@@ -11,6 +11,7 @@ from unittest.mock import Mock
 from tests.conftest import END_TO_END, LONGEST, TOGETHER, Scheduling
 
 ROOT = Path(__file__).parents[2]
+HANGS = "the test has not ended within 0.2 s"
 TEST = """
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -32,7 +33,7 @@ def run(folder: Path, text: str, *arguments: str, fails: bool = False) -> list[s
     (folder / "test_module.py").write_text(text)
     command = [sys.executable, "-m", "pytest", "-qs", "-p", "no:cacheprovider", *arguments]
     command += ["-c", str(ROOT / "pyproject.toml"), "-p", "tests.conftest", str(folder)]
-    environment = {"PYTHONHASHSEED": "0"}
+    environment = {"PYTHONHASHSEED": "0", "COLUMNS": "150"}
     ran = subprocess.run(
         command, cwd=ROOT, env=environment, capture_output=True, text=True, check=False
     )
@@ -76,9 +77,29 @@ def test_next() -> None:
 """
     lines = run(tmp_path, text, fails=True)
     assert "the next one ran" in "\n".join(lines)
-    assert [line for line in lines if line.startswith("FAILED")] == [
-        "FAILED test_module.py::test_hang - Failed: the test has not ended within 0.2 s"
-    ]
+    (failed,) = (line for line in lines if line.startswith("FAILED"))
+    assert failed.endswith("test_hang - tests.conftest.HangsError: " + HANGS)
+
+
+def test_an_example_that_hangs_is_not_tried_again(tmp_path: Path) -> None:
+    text = """
+import threading
+from hypothesis import given
+from hypothesis import strategies as st
+from tests import conftest
+
+conftest.LIMIT = 0.2
+tried = []
+
+@given(st.integers())
+def test_hang(number: int) -> None:
+    tried.append(number)
+    if len(tried) == 1:
+        threading.Event().wait()
+"""
+    lines = run(tmp_path, text, fails=True)
+    (failed,) = (line for line in lines if line.startswith("FAILED"))
+    assert failed.endswith("test_hang - tests.conftest.HangsError: " + HANGS)
 
 
 def test_a_stress_test_may_take_as_long_as_it_was_told(tmp_path: Path) -> None:
