@@ -28,6 +28,7 @@ def build_wheel(folder: Path, version: str | None = None) -> Path:
 
     Raises SetupError where what builds cannot be fetched.
     """
+    tools = release.builder()  # before the kernels are copied: they are to be newer than all of it
     source = folder / "source"
     source.mkdir()
     for name in _SOURCES:
@@ -45,7 +46,7 @@ def build_wheel(folder: Path, version: str | None = None) -> Path:
         assert changed == 1
         project.write_text(text)
     _spare_compilation(source)
-    release.hook("build_wheel", folder, tools=release.builder(), source=source, variables={})
+    release.hook("build_wheel", folder, tools=tools, source=source, variables={})
     shutil.rmtree(source)
     (wheel,) = folder.glob("nri_policy-*.whl")
     return wheel
