@@ -101,16 +101,6 @@ class Partitions:
         self._executor.apply(CpusetsTouched(partitions=bool(left)))
         return left
 
-    async def end_before(self, pod_id: str, name: str, *, until: float) -> bool:
-        """Do the same again for the container of that name, which ended before its successor.
-
-        Return whether it is no partition any more.
-        """
-        placed = self._node.view.placed
-        left = [e for e in self.stuck & placed.keys() if placed[e].container.pod.id == pod_id]
-        before = [each for each in left if placed[each].container.name == name]
-        return not await self.end(*before, until=until)
-
     async def _settle_until(self, until: float, *container_ids: str) -> bool:
         """Bring the partitions of these up to date; return whether that is done by *until*."""
         left = self._executor.left(until)

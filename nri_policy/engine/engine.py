@@ -36,7 +36,7 @@ from nri_policy.engine.event import (
 )
 from nri_policy.engine.grant import Decision, Moved, Placement
 from nri_policy.engine.lifecycle.correction import describe
-from nri_policy.engine.lifecycle.lifecycle import create, elapse, resend, start, stop
+from nri_policy.engine.lifecycle.lifecycle import create, elapse, keep, resend, start, stop
 from nri_policy.engine.lifecycle.resizing import end_resize, resize
 from nri_policy.engine.placement.resource_claims import hold_again, prepare, unprepare
 from nri_policy.engine.restart.reconfiguration import await_resizes, reconfigure
@@ -142,6 +142,8 @@ class Engine:
                     decision = resize(state, event)
                 case ResizeEnded():
                     decision = end_resize(state, event)
+                case Stopped(keeps=True):
+                    decision = keep(state, event.container_id)
                 case Stopped() | PodStopped():
                     decision = stop(state, event)
                 case Synchronized():

@@ -68,14 +68,15 @@ class ResizeEnded(Struct, frozen=True, kw_only=True, tag="resize-ended"):
     refused: bool = False
 
 
-class Stopped(Struct, frozen=True, kw_only=True, tag="stopped"):
+class Stopped(Struct, frozen=True, kw_only=True, omit_defaults=True, tag="stopped"):
     """A container has stopped, or is gone."""
 
     container_id: str
+    keeps: bool = False  # its grant, whatever comes, until this event comes again without it
 
 
 class PodStopped(Struct, frozen=True, kw_only=True, tag="pod-stopped"):
-    """A pod and all its containers have stopped, or are gone."""
+    """A pod and all its containers have stopped, or are gone; some may keep their grants."""
 
     pod_id: str
 
@@ -123,7 +124,7 @@ class StoredGrant(Struct, frozen=True, kw_only=True, omit_defaults=True):
 
 
 class Synchronized(Struct, frozen=True, kw_only=True, tag="synchronized"):
-    """The runtime has listed its containers; no others exist."""
+    """The runtime has listed its containers; others only exist if they have stopped."""
 
     containers: tuple[Container, ...]
     pods: tuple[Pod, ...] = ()  # existing pods without a container

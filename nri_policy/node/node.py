@@ -107,6 +107,13 @@ class Node:
         """Return the ids of a pod's containers in `view`, without a search over all."""
         return [*self._engine.state.of_pod(pod_id)]
 
+    def predecessors(self, new: Container) -> Sequence[str]:
+        """Return the ids of the pod's other containers of that name in `view`."""
+        pod = new.pod
+        before = (each for each in self._engine.state.of_pod(pod.id) if each != new.id)
+        placed = self.view.placed
+        return [each for each in before if placed[each].container.name == new.name]
+
     def interim_placement(self, container: Container) -> Placement:
         """Return the place of a container that is admitted before its decision."""
         return self._engine.interim_placement(container)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Collection, Iterable
 
 from msgspec.structs import replace
 
@@ -11,6 +11,7 @@ from nri_policy.delivery.executor import Executor
 from nri_policy.delivery.inputs import Gone
 from nri_policy.delivery.partitions import Partitions
 from nri_policy.delivery.pod_quotas import PodQuotas
+from nri_policy.engine.event import PodStopped, Stopped
 from nri_policy.node import Node
 from nri_policy.nri.versions import Events, Runtime
 from nri_policy.plugin.answers import Answers
@@ -72,6 +73,29 @@ class PluginComponents:
         state = self.executor.state
         state.hears_starts = not self.executor.makes_up_for_starts()
         return runtime.events(hears_starts=state.hears_starts)
+
+    async def end_partitions(
+        self, container_ids: Iterable[str], *, until: float | None = None
+    ) -> Collection[str]:
+        """End the partitions of containers that have ended, before an event says so.
+
+        Return those that may still be partitions: whatever the event is, these keep their CPUs
+        until `Partitions.release` is called.
+        """
+        left = await self.partitions.end(*container_ids, until=until)
+        for each in left:
+            self.decisions.decide(Stopped(container_id=each, keeps=True))
+        return left
+
+    def release(self, container_id: str) -> None:
+        """Release a container in the books that has ended, and is no partition any more."""
+        pod_id = self.node.view.placed[container_id].container.pod.id
+        self.decisions.decide(Stopped(container_id=container_id))
+        view = self.node.view
+        if pod_id in view.rooms.keys() - view.pods.keys() and not self.node.of_pod(pod_id):
+            self.decisions.decide(PodStopped(pod_id=pod_id))  # its room was kept until now
+        self.forget(container_id)
+        self.quotas.expect([pod_id])
 
     def forget(self, container_id: str) -> None:
         """Forget a container that has ended."""

@@ -17,7 +17,6 @@ from nri_policy.engine.event import (
     Equipped,
     PodStopped,
     Reconfigured,
-    Stopped,
 )
 from nri_policy.hardware.machine import Machine
 from nri_policy.plugin.components import PluginComponents
@@ -55,15 +54,9 @@ class DaemonEvents:
             gone = [each for each in known if each.state is state]
             for each in gone:
                 log.warning("ended-without-event", extra={"container": each.id})
-                if not await self._components.partitions.end(each.id):
-                    self._release(each.id)
+                if not await self._components.end_partitions([each.id]):
+                    self._components.release(each.id)
         return gone
-
-    def _release(self, container_id: str) -> None:
-        pod_id = self._node.view.placed[container_id].container.pod.id
-        self._decisions.decide(Stopped(container_id=container_id))
-        self._components.forget(container_id)
-        self._quotas.expect([pod_id])
 
     def _release_soon(self, container_ids: set[str]) -> None:
         """Release containers whose end was reported while they were still kernel partitions."""
@@ -71,7 +64,7 @@ class DaemonEvents:
         async def release() -> None:
             async with self._node.turn:
                 for each in container_ids & self._node.view.placed.keys():
-                    self._release(each)
+                    self._components.release(each)
 
         task = asyncio.create_task(release(), name="release")
         self._tasks.add(task)

@@ -9,6 +9,7 @@ from __future__ import annotations
 import logging
 from collections import Counter
 from collections.abc import Callable, Collection, Sequence
+from typing import NoReturn
 
 from google.protobuf.message import Message
 
@@ -117,7 +118,7 @@ class PolicyPlugin:
         placed = self._node.view.placed.keys()
         new = {each.id for each in listed} - placed
         there = {each.id for each in (*present, *creating)}
-        await self._components.partitions.end(*(placed - there))
+        await self._components.end_partitions(placed - there)
         decision = self._decisions.decide(
             Synchronized(
                 containers=(*present, *creating),
@@ -175,10 +176,11 @@ class PolicyPlugin:
         self._pods.stop(pod)
         self._quotas.forget(pod.id)
         left = self._node.of_pod(pod.id)
-        await self._components.partitions.end(*left)
+        kept = await self._components.end_partitions(left)
         self._decisions.decide(PodStopped(pod_id=pod.id))
         for each in left:  # of some a runtime says nothing more
-            self._components.forget(each)
+            if each not in kept:
+                self._components.forget(each)
 
     async def remove_pod_sandbox(self, pod: nri_pb2.PodSandbox) -> None:
         """Release a pod's grants if its stop event was missed."""
@@ -192,14 +194,15 @@ class PolicyPlugin:
         """Return the placement of a new container, and updates of containers that make room."""
         await self._pods.ready(pod)
         await self._components.claims.check(pod, container)
-        if self._components.partitions.stuck:
-            await self._end_predecessor(pod, container)
+        new = self._pods.container(pod, container)
+        if await self._end_predecessors(new) and not self._answers.is_overdue:
+            self._refuse_successor(new)
         self._enter(container.id, Phase.CREATING)
         unheard = self._answers.is_overdue
         try:
             decision = self._decisions.decide(
                 Created(
-                    container=self._pods.container(pod, container),
+                    container=new,
                     admitted=unheard or self._decisions.pins_nothing,
                     unheard=unheard,
                 )
@@ -225,19 +228,25 @@ class PolicyPlugin:
                 response.adjust.mounts.append(mount)
         return response
 
-    async def _end_predecessor(self, pod: nri_pb2.PodSandbox, container: nri_pb2.Container) -> None:
-        """Refuse a container whose predecessor has ended, and is still a kernel partition.
+    async def _end_predecessors(self, new: Container) -> bool:
+        """Release those that a *new* container succeeds; return whether one is a partition still.
 
-        It would get the CPUs of that partition, and the kernel would lose them for good.
+        Their ends were missed, or they are partitions whose ends were heard of.
         """
-        partitions, until = self._components.partitions, self._executor.start_deadline()
-        ended = await partitions.end_before(pod.id, container.name, until=until)
-        if ended or self._answers.is_overdue:
-            return
+        before = self._node.predecessors(new)
+        if not before:
+            return False
+        left = await self._components.end_partitions(before, until=self._executor.start_deadline())
+        for each in before:
+            if each not in left:
+                self._components.release(each)
+        return bool(left)
+
+    def _refuse_successor(self, new: Container) -> NoReturn:
+        """Refuse a container whose predecessor is still a partition: it may need its CPUs."""
         reason = "its predecessor has ended, and its kernel partition cannot be ended yet"
-        name = f"{pod.namespace}/{pod.name}/{container.name}"
-        log.warning("refused", extra={"container": name, "reason": reason})
-        raise CallRefused(f"{name}: {reason}")
+        log.warning("refused", extra={"container": new.full_name, "reason": reason})
+        raise CallRefused(f"{new.full_name}: {reason}")
 
     async def start_container(self, pod: nri_pb2.PodSandbox, container: nri_pb2.Container) -> None:
         """Note when a container starts: it has its place since its creation, and may see it now.
@@ -251,7 +260,7 @@ class PolicyPlugin:
             await self._components.tuned(known)
         self._components.creations.created(container.id)
         self._pods.note_start(pod, container)
-        self._take_in(pod, container)
+        await self._take_in(pod, container)
         self._decisions.decide(Started(container_id=container.id, now=self._executor.clock.date()))
         self._resources.show(container.id)
         self._enter(container.id, Phase.STARTING)
@@ -278,7 +287,7 @@ class PolicyPlugin:
             return
         if await self._is_gone(pod, container):
             return
-        if self._take_in(pod, container):
+        if await self._take_in(pod, container):
             self._decisions.decide(
                 Started(container_id=container.id, now=self._executor.clock.date())
             )
@@ -349,7 +358,7 @@ class PolicyPlugin:
         if phase in _UNSTARTED and container.state == nri_pb2.CONTAINER_CREATED:
             self._enter(container.id, Phase.CREATED)  # no longer under creation
             return nri_pb2.StopContainerResponse(update=self._answers.take())
-        if await self._components.partitions.end(container.id):
+        if await self._components.end_partitions([container.id]):
             return nri_pb2.StopContainerResponse(update=self._answers.take())
         self._components.forget(container.id)
         self._decisions.decide(Stopped(container_id=container.id))
@@ -365,7 +374,7 @@ class PolicyPlugin:
         self._note_state(container)
         placed = container.id in self._node.view.placed
         self._components.ended_early.discard(container.id)
-        if not placed or not await self._components.partitions.end(container.id):
+        if not placed or not await self._components.end_partitions([container.id]):
             self._components.forget(container.id)
             if placed:
                 self._decisions.decide(Stopped(container_id=container.id))
@@ -397,7 +406,7 @@ class PolicyPlugin:
             log.info("event-of-ended", extra={"container": container.id})
         return gone
 
-    def _take_in(self, pod: nri_pb2.PodSandbox, container: nri_pb2.Container) -> bool:
+    async def _take_in(self, pod: nri_pb2.PodSandbox, container: nri_pb2.Container) -> bool:
         """Place a container whose creation was missed; return whether it was.
 
         A lack of room does not refuse the container, as the runtime starts it anyway.
@@ -407,9 +416,11 @@ class PolicyPlugin:
         if container.id in self._node.view.placed:
             return False
         log.warning("creation-missed", extra={"container": container.id})
+        new = with_limit(self._pods.container(pod, container))
+        await self._end_predecessors(new)
         decision = self._decisions.decide(
             Created(
-                container=with_limit(self._pods.container(pod, container)),
+                container=new,
                 admitted=True,
                 unheard=True,
             )

@@ -175,9 +175,11 @@ class Container(Struct, frozen=True, kw_only=True, omit_defaults=True):
     def identity(self) -> tuple[str, str]:
         """The pod's uid and `full_name`: a pod has one container of a name at a time.
 
-        A pod that was deleted by force can still run beside its successor, which has its name.
+        A pod that was deleted by force can still run beside its successor, which has its name. So
+        can a container that has stopped be in the books beside its successor.
         """
-        return self.pod.uid, self.full_name
+        stopped = self.state is ContainerState.STOPPED
+        return self.pod.uid, self.id if stopped else self.full_name
 
 
 def shares_of(milli: int) -> int:

@@ -36,7 +36,7 @@ def correct(state: State, containers: Iterable[Container], cause: str) -> list[s
     If nothing fits, a container keeps its grant.
     """
     changed = []
-    for known in [*containers]:
+    for known in [each for each in containers if not state.has_stopped(each.id)]:
         placed = state.placed[known.id]
         container, request, _ = state.layout.requests.read_admitted(known)
         _, estimated, _ = state.layout.requests.read_admitted(placed.container)

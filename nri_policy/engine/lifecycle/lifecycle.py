@@ -136,7 +136,7 @@ def place_container(  # noqa: PLR0913 - what is placed, and what is known of it
 def start(state: State, event: Started) -> Decision:
     """Note that a container runs; its cold start, if it has one, begins."""
     placed = state.placed.get(event.container_id)
-    if placed is not None:
+    if placed is not None and not state.has_stopped(event.container_id):
         running = replace(placed.container, state=ContainerState.RUNNING)
         state.enter(replace(placed, container=running))
     if state.cold.get(event.container_id, 0.0) is None:
@@ -154,15 +154,33 @@ def elapse(state: State, now: float) -> Decision:
     return Decision(changes=announce_since(state, free, "its cold start is over"))
 
 
+def keep(state: State, container_id: str) -> Decision:
+    """Note that a container has stopped, and keeps its grant."""
+    if (placed := state.placed.get(container_id)) is not None:
+        stopped = replace(placed.container, state=ContainerState.STOPPED)
+        state.enter(replace(placed, container=stopped))
+    return Decision()
+
+
 def stop(state: State, event: Stopped | PodStopped) -> Decision:
-    """Release a container, or all of a pod and its room; others may spread."""
+    """Release a container, or all of a pod and its room; others may spread.
+
+    One that keeps its grant is released by itself, and has its part of the room until then.
+    """
     free = state.supply.free_cpus()
-    asked = [event.container_id] if isinstance(event, Stopped) else [*state.of_pod(event.pod_id)]
+    if isinstance(event, Stopped):
+        asked = [event.container_id]
+    else:
+        asked = [each for each in state.of_pod(event.pod_id) if not state.has_stopped(each)]
     gone = [leave(state, each) for each in asked if each in state.placed]
     freed = [each for each in gone if not each.grant.tenant]  # a slice returns to its room
     for placed in gone:
         state.forget(placed.container.id)
-    if isinstance(event, PodStopped) and event.pod_id in state.rooms:
+    if (
+        isinstance(event, PodStopped)
+        and event.pod_id in state.rooms
+        and not state.of_pod(event.pod_id)
+    ):
         freed.append(state.drop(event.pod_id))
     if state.claims:
         freed += end_claims(state)

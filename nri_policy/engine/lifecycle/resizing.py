@@ -32,6 +32,8 @@ def resize(state: State, event: Resized) -> Decision:
     placed = state.placed.get(container_id)
     if placed is None:
         return _resize_pod(state, container_id, event.resources)
+    if state.has_stopped(container_id):
+        return Decision()
     check_amounts(event.resources)
     resizing = None
     if not event.certain:

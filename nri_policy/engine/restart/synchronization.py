@@ -44,16 +44,18 @@ def synchronize(state: State, event: Synchronized, earlier: CPUSet | None) -> De
         if key not in listed_now and each.of_container
     ]
     # §10.5: release containers missing from the list
+    stopped = {each for each in state.placed if state.has_stopped(each)} - listed_now.keys()
     gone = [
         each
         for each, placed in state.placed.items()
         if listed_now.get(each) != placed.container.full_name  # another one has its id
+        and each not in stopped
     ]
     for each in gone:
         left.append(leave(state, each).container.full_name)
         state.forget(each)
     pods = living_pods(present, event.pods)
-    drop_rooms(state, pods)
+    drop_rooms(state, pods.keys() | {state.placed[each].container.pod.id for each in stopped})
     candidates, warnings, deadlines, unread = [], [], {}, {}
     told = state.sent.copy()
     state.common.clear()

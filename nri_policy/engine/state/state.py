@@ -26,10 +26,11 @@ from nri_policy.pools.memory_offer import Books, Offer, ZoneMove
 from nri_policy.pools.supply import supply_of
 from nri_policy.settings import Preserve
 from nri_policy.workload.peers import Peers
-from nri_policy.workload.pod import Container
+from nri_policy.workload.pod import Container, ContainerState
 from nri_policy.workload.request import Request, Sort
 
 UNLIMITED = Equipment()
+_STOPPED = ContainerState.STOPPED  # Python 3.11 takes 0.5 µs to find a member of an enumeration
 _Key = TypeVar("_Key", int, str)
 _Value = TypeVar("_Value")
 # what the supply knows of a grant
@@ -247,6 +248,11 @@ class State:
             table = self.claims
         before = table.get(container.id)
         assert before is None or _BOOKED(before.grant) == _BOOKED(placed.grant), "bookings stay"
+        stopped = container.state is _STOPPED
+        if before is not None and stopped is not (before.container.state is _STOPPED):
+            del self._ids[before.container.identity]  # one that has stopped has another
+            assert container.identity not in self._ids, "a pod has one container of a name"
+            self._ids[container.identity] = container.id
         table[container.id] = placed
         self.touched[container.id] = None
 
@@ -432,6 +438,10 @@ class State:
     def find(self, identity: tuple[str, str]) -> str | None:
         """Return the id of the container of that `Container.identity`, if it holds a grant."""
         return self._ids.get(identity)
+
+    def has_stopped(self, container_id: str) -> bool:
+        """Whether a container has stopped, and keeps its grant."""
+        return self.placed[container_id].container.state is _STOPPED
 
     def of_pod(self, pod_id: str) -> Iterable[str]:
         """Return the ids of a pod's containers that hold a grant."""

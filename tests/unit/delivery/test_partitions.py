@@ -39,6 +39,7 @@ from nri_policy.simulation.cgroups import SimulatedCgroups
 from nri_policy.simulation.containers import CRIError, SimulatedContainer
 from nri_policy.simulation.cpusets import EFFECTIVE, ROOT
 from nri_policy.simulation.embedded import EmbeddedRuntime
+from nri_policy.workload.pod import ContainerState
 from tests.support import nodes
 from tests.support.daemon import Served, pod, served
 from tests.support.patience import HANGS, until
@@ -688,6 +689,65 @@ async def test_an_owner_keeps_its_cpus_while_its_partition_cannot_be_ended(
         await it.runtime.start_container(await it.runtime.create_container(own.pod, "main"))
         await until(lambda: host.is_root(it, "own/main"))
     assert caplog.text.count("partition-not-ended") == 1
+
+
+@pytest.mark.parametrize("way", ["stop", "end of the pod", "list", "no process", "overdue answer"])
+async def test_nobody_gets_the_cpus_of_an_ended_container_that_is_still_a_partition(
+    tmp_path: Path, host: Host, monkeypatch: pytest.MonkeyPatch, way: str
+) -> None:
+    """However its end is heard of, and whatever is decided meanwhile."""
+    host.kind = Lingering
+    monkeypatch.setattr(partitions, "STUCK", 0.001)
+    async with served(tmp_path, ONE_POOL, cgroups=host, exclusivePartitions="root") as it:
+        await it.start(with_sidecar("own"), pod("other"))
+        assert isinstance(host.cgroups, Lingering)
+        own, other = it.runtime.container("own/main"), it.runtime.container("other/main")
+        cpus = own.cpus
+        await until(lambda: is_at_rest(it))
+        host.cgroups.read_only = True
+        if way in {"stop", "overdue answer"}:
+            await it.runtime.stop_container(own)
+        else:
+            it.runtime.vanish(own)
+        if way == "end of the pod":
+            await it.runtime._tell(pb.STOP_POD_SANDBOX, own.pod)
+        elif way == "list":
+            it.daemon._session.reconnect()
+            await it.runtime.synchronized(after=1)
+        elif way == "no process":
+            await it.daemon.events.release([own.id], ContainerState.RUNNING)
+        elif way == "overdue answer":
+            with monkeypatch.context() as late:
+                late.setattr(Answers, "is_overdue", True)
+                await it.runtime.create_container(own.pod, "main")
+        await it.start(pod("next", "2"))
+        await it.daemon.flush_updates()
+        living = [each for each in it.runtime.containers if each is not own]
+        assert it.runtime.container("next/main") in living
+        assert not any(each.cpus & cpus for each in living)
+        host.cgroups.read_only = False
+        await until(lambda: own.id not in it.daemon.node.view.placed)
+        await until(lambda: other.cpus >= cpus)
+        state = it.daemon.executor.state
+        assert state.records.keys() <= it.daemon.node.view.placed.keys()
+
+
+async def test_a_successor_is_placed_when_the_partition_before_it_has_ended(
+    tmp_path: Path, host: Host, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its end is the first thing that is done for it, if nothing was heard of that."""
+    host.kind = Lingering
+    async with served(tmp_path, ONE_POOL, cgroups=host, exclusivePartitions="root") as it:
+        await it.start(pod("own", "5"))
+        assert isinstance(host.cgroups, Lingering)
+        own = it.runtime.container("own/main")
+        await until(lambda: is_at_rest(it))
+        monkeypatch.setattr(partition_records, "SETTLE", 1e9)
+        it.runtime.vanish(own)
+        new = await it.runtime.create_container(own.pod, "main")
+        assert host.cgroups.read(path_of(own), PARTITION) == "member"
+        assert it.daemon.node.view.placed.keys() == {new.id}
+        assert it.daemon.executor.state.records.keys() == {new.id}
 
 
 class Blocked(PartitionCgroups):
