@@ -176,8 +176,9 @@ class Partitions:
             self.release(free)
 
     def _usable_files(self) -> HostCgroups | None:
-        """Return the files, if the kernel can make partitions."""
-        return None if self._node.view.equipment.no_partition else self._files
+        """Return the files, if the kernel can make partitions, or has made some."""
+        unable = self._node.view.equipment.no_partition and not self._executor.state.partitions
+        return None if unable else self._files
 
     def _note_above(self, above: Mapping[str, str]) -> None:
         """Store which cgroups keep CPUs for others; log once why one keeps wrong CPUs."""

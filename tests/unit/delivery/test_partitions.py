@@ -732,6 +732,29 @@ async def test_nobody_gets_the_cpus_of_an_ended_container_that_is_still_a_partit
         assert state.records.keys() <= it.daemon.node.view.placed.keys()
 
 
+async def test_an_ended_container_is_released_with_its_cgroup_where_files_became_read_only(
+    tmp_path: Path, host: Host, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    host.kind = Lingering
+    monkeypatch.setattr(partitions, "STUCK", 0.001)
+    seen = Equipment()
+    sources = Sources(equipment=lambda: seen)
+    async with served(
+        tmp_path, ONE_POOL, sources=sources, cgroups=host, exclusivePartitions="root"
+    ) as it:
+        await it.start(pod("own", "2"))
+        assert isinstance(host.cgroups, Lingering)
+        own = it.runtime.container("own/main")
+        await until(lambda: is_at_rest(it))
+        host.cgroups.read_only = True
+        seen = Equipment(no_partition="/sys/fs/cgroup is mounted read-only")
+        await it.daemon.events.equip()
+        await it.runtime.stop_container(own)
+        assert own.id in it.daemon.node.view.placed
+        host.cgroups.removed = True
+        await until(lambda: own.id not in it.daemon.node.view.placed)
+
+
 async def test_a_successor_is_placed_when_the_partition_before_it_has_ended(
     tmp_path: Path, host: Host, monkeypatch: pytest.MonkeyPatch
 ) -> None:
