@@ -18,6 +18,7 @@ from nri_policy.delivery.inputs import Action, CpusetsTouched, PartitionsSettled
 from nri_policy.engine.state.partition_rules import asks_for_partition
 from nri_policy.foundation.cpuset import CPUSet
 from nri_policy.node import Node
+from nri_policy.workload.pod import ContainerState
 
 log = logging.getLogger(__name__)
 
@@ -48,7 +49,13 @@ class Partitions:
 
         Before the answer to the runtime's list, by which others may get CPUs; `MAX_BATCH` at most.
         """
-        self._above = None
+        self._above, placed = None, self._node.view.placed
+        self._ended = {  # one that is listed all the same runs
+            each
+            for each in self._ended & placed.keys()
+            if placed[each].container.state is ContainerState.STOPPED
+        }
+        self.stuck &= self._ended
         if self._usable_files() is not None:
             await self._settle_until(self._executor.clock.now() + MAX_BATCH)
         self._executor.apply(CpusetsTouched(partitions=True))

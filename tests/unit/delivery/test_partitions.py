@@ -755,6 +755,24 @@ async def test_an_ended_container_is_released_with_its_cgroup_where_files_became
         await until(lambda: own.id not in it.daemon.node.view.placed)
 
 
+async def test_a_partition_stays_whose_container_is_listed_although_its_end_was_reported(
+    tmp_path: Path, host: Host
+) -> None:
+    host.kind = Lingering
+    async with served(tmp_path, ONE_POOL, cgroups=host, exclusivePartitions="root") as it:
+        await it.start(pod("own", "2"))
+        assert isinstance(host.cgroups, Lingering)
+        own = it.runtime.container("own/main")
+        await until(lambda: is_at_rest(it))
+        host.cgroups.read_only = True
+        await it.daemon.events.release([own.id], ContainerState.RUNNING)
+        it.daemon._session.reconnect()
+        await it.runtime.synchronized(after=1)
+        host.cgroups.read_only = False
+        await it.daemon.components.partitions.look()
+        assert host.is_root(it, "own/main")
+
+
 async def test_a_successor_is_placed_when_the_partition_before_it_has_ended(
     tmp_path: Path, host: Host, monkeypatch: pytest.MonkeyPatch
 ) -> None:
