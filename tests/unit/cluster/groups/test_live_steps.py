@@ -422,14 +422,19 @@ def test_jobs_that_wait_are_tried_again_when_those_before_move() -> None:
     assert racks_of(play, "s-w-0") == ["r2", "r2"]
 
 
-def test_a_driver_whose_host_fails_goes_back_to_the_rack_of_its_workers() -> None:
-    """It has lost all of its group; it would fit best in the other rack."""
-    play = empty(hosts_in_rack=3)
+def run_both(play: Play) -> None:
+    """Run a driver, then its two workers, who share its rack."""
     order = {"startupPolicyOrder": "InOrder"}
     job_set(play, replicated("driver", 1), replicated("w", 2), startupPolicy=order)
     for kind, pods in (("driver", 1), ("w", 2)):
         start(play, kind, pods, 2, asks=SHARED)
         play.rest()
+
+
+def test_a_driver_whose_host_fails_goes_back_to_the_rack_of_its_workers() -> None:
+    """It has lost all of its group; it would fit best in the other rack."""
+    play = empty(hosts_in_rack=3)
+    run_both(play)
     stay(play, "h3", 4)
     stay(play, "h4", 4)
     stay(play, "h5", 2)
@@ -448,13 +453,9 @@ def test_a_driver_whose_host_fails_goes_back_to_the_rack_of_its_workers() -> Non
 def in_rack_0(**failure: Any) -> Play:
     """Run a driver and its workers in rack r0; rack r2 has room for the driver, r1 for none."""
     play = empty(failure=failure)
-    order = {"startupPolicyOrder": "InOrder"}
-    job_set(play, replicated("driver", 1), replicated("w", 2), startupPolicy=order)
     for host in ("h2", "h3", "h4", "h5"):
         stay(play, host, 4)
-    for kind, pods in (("driver", 1), ("w", 2)):
-        start(play, kind, pods, 2, asks=SHARED)
-        play.rest()
+    run_both(play)
     assert racks_of(play, "s-") == ["r0", "r0", "r0"]
     stay(play, "h4", 2)
     play.rest()
@@ -498,13 +499,9 @@ def test_steps_that_lose_all_at_once_go_where_both_have_room(
 def test_a_step_does_not_wait_for_one_on_a_host_that_lost_its_label() -> None:
     """Of the workers one lost its host, and the host of the other one is in no rack any more."""
     play = empty(hosts_in_rack=3, failure={"failFast": False})
-    order = {"startupPolicyOrder": "InOrder"}
-    job_set(play, replicated("driver", 1), replicated("w", 2), startupPolicy=order)
     for host, cpus in {"h0": 2, "h1": 2, "h2": 2, "h3": 4, "h4": 4, "h5": 4}.items():
         stay(play, host, cpus)
-    for kind, pods in (("driver", 1), ("w", 2)):
-        start(play, kind, pods, 2, asks=SHARED)
-        play.rest()
+    run_both(play)
     (driver,), (first, second) = hosts_of(play, "s-driver-0"), sorted(hosts_of(play, "s-w-0"))
     assert {driver, first, second} == {"h0", "h1", "h2"}
     play.world.delete("pods", "on-h5")
