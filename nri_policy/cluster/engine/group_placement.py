@@ -28,7 +28,7 @@ from nri_policy.cluster.engine.search.pod_set_order import Orders, describe_orde
 from nri_policy.cluster.engine.search.replacement import find_kept_leaves
 from nri_policy.cluster.engine.search.shared_domain import find_shared_domains, sum_requests
 from nri_policy.cluster.engine.search.spread_assignment import count_by_node
-from nri_policy.cluster.engine.search.unfit_message import describe_closest
+from nri_policy.cluster.engine.search.unfit_message import describe_closest, describe_refused
 from nri_policy.cluster.engine.state.cluster_state import ClusterState
 from nri_policy.cluster.engine.state.host_limits import Limits
 from nri_policy.cluster.engine.state.shape import Path
@@ -217,9 +217,9 @@ class GroupPlacement(Struct, frozen=True):
         inside = replace(trial, within=closest)
         status, unit = self._place_steps(inside, steps, explain=self.explain)
         if self.explain:
-            beside = others.get(closest, "")
-            why = describe_closest(together.level, closest, steps, unit, status.message, beside)
-            status = replace(status, message=why)
+            why = describe_refused(steps, unit, status.message)
+            message = describe_closest(together.level, closest, why, others.get(closest, ""))
+            status = replace(status, message=message)
         return status
 
     def _domains_of_job_set(self, steps: Sequence[Unit], level: int) -> dict[Path, str]:

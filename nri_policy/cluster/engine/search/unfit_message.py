@@ -198,24 +198,23 @@ def _offer(level: str, topology: Topology, nodes: Collection[ClusterNode]) -> st
     )
 
 
-def describe_closest(  # noqa: PLR0913, PLR0917 - what the text is made of
-    level: str,
-    closest: Path,
-    steps: Sequence[Unit],
-    refused: Unit | None,
-    why: str,
-    job_set: str = "",
-) -> str:
+def describe_closest(level: str, closest: Path, why: str, job_set: str = "") -> str:
     """Return why no domain of *level* holds all units, by the one that comes *closest*.
 
-    *job_set* names a group of the same JobSet whose domain the units share; empty without one.
+    *why* is what `describe_refused` says of it. *job_set* names a group of the same JobSet whose
+    domain the units share; empty without one.
     """
     name = level.rpartition("/")[2]
     text = f"no {name} holds all pod sets together; in {name} {closest[-1]}"
     if job_set:
         text = f"it shares {name} {closest[-1]} with {job_set} of its JobSet; there"
-    if refused is not None:
-        before = [each for unit in steps[: steps.index(refused)] for each in unit.names]
-        beside = f" beside {', '.join(before)}" if before else ""
-        text += f", {' with '.join(refused.names)} finds no room{beside}"
-    return f"{text}: {why}"
+    return text + why
+
+
+def describe_refused(steps: Sequence[Unit], refused: Unit | None, why: str) -> str:
+    """Return the end of a sentence: of units placed in *steps*, which one is *refused*, and why."""
+    if refused is None:
+        return f": {why}"
+    before = [each for unit in steps[: steps.index(refused)] for each in unit.names]
+    beside = f" beside {', '.join(before)}" if before else ""
+    return f", {' with '.join(refused.names)} finds no room{beside}: {why}"
