@@ -10,8 +10,7 @@ Every step follows from the objects that are there, none from what was done befo
 between any two writes the next controller goes on.
 
 A write is pending until the watch shows another revision of its object. Until then it is not sent
-again, and its promised places stay reserved. `note_failure` drops a write that failed; after
-`note_no_answer` the outcome is open, and its promise holds.
+again, and its promised places stay reserved (`pending_writes`).
 
 An error of one group, a refused write or a bug of ours, is reported in that group, which is tried
 again later. The others go on.
@@ -31,6 +30,7 @@ from nri_policy.cluster.engine.engine import Engine
 from nri_policy.cluster.groups.failed_hosts import FailedHosts
 from nri_policy.cluster.groups.group_placer import GroupPlacer
 from nri_policy.cluster.groups.members import Members
+from nri_policy.cluster.groups.pending_writes import PendingWrites
 from nri_policy.cluster.groups.placed_pods import PlacedPods
 from nri_policy.cluster.groups.pod_writes import PendingPodWrites
 from nri_policy.cluster.groups.reconcile import (
@@ -46,10 +46,9 @@ from nri_policy.cluster.groups.writes import (
     GroupWrite,
     Notice,
     OpenGate,
-    PodWrite,
     Write,
     WriteStatus,
-    pod_of,
+    group_of,
 )
 from nri_policy.cluster.numa.promises import LiveZones
 from nri_policy.cluster.numa.zone_limits import ZoneLimits
@@ -94,14 +93,17 @@ class Controller:
         Gates stay closed while the places of a group *are contested* by pods on their way.
         """
         self.engine = Engine(settings, view, partial(ZoneLimits, lambda: zones))
+        self.groups = GroupTable()
         self.members = Members(clock)
         self._placed_pods = PlacedPods(self.engine.state, self.members)
         self._pod_writes = PendingPodWrites(
             self.engine.state, self.members, self._placed_pods, clock
         )
         self._clock = clock
+        self._pending = PendingWrites(
+            self.engine.state, self.groups, self.members, self._placed_pods, clock
+        )
         self._failed_hosts = FailedHosts(self.engine.state, clock)
-        self.groups = GroupTable()
         self.errors = 0  # of ours, each of which stopped some of the work
         self.placer = GroupPlacer(
             clock,
@@ -290,62 +292,19 @@ class Controller:
 
         After a pause of *wait* seconds at least, if there is a *reason*: it is said of the object.
         """
-        if isinstance(write, PodWrite):
-            pod = pod_of(write)
-            key, group = pod.key, (pod.namespace, write.group)
-            self.members.update(key, write=None, unanswered=False)
-            self._dirty[group] = None
-            if reason and self._back_off_pod(group, key, reason, wait):
-                self._notices.append(Notice(key, "Refused", reason, pod=True))
-        elif not isinstance(write, Notice):
-            group = write.group.key
-            record = self.groups[group]
-            back_off = record.back_off
-            if reason:
-                back_off = back_off.after_failure(self._clock.now(), reason, wait)
-            self.groups.update(group, write=None, unanswered=False, back_off=back_off)
-            if record.seen is not None:
-                self.engine.state.set_group(record.seen.group)
-            self.queue.remove(group)
-            self._dirty[group] = None
-            if reason:
-                if record.back_off.text != reason:
-                    self._notices.append(self._notice(group, "Refused", reason))
-                self.groups.look_again(group, back_off.until)
+        if not isinstance(write, Notice):
+            self._notices += self._pending.drop(write, reason, wait)
+            self._dirty[group_of(write)] = None
 
     def note_no_answer(self, write: Write, wait: float = 0.0) -> None:
         """Repeat a write without an answer, after a pause.
 
         Its revision makes the API server accept it once at most.
         """
-        if isinstance(write, OpenGate):
-            pod = write.opening.pod
-            key, group = pod.key, (pod.namespace, write.group)
-            self.members.update(key, unanswered=write is self.members.state(key).write)
-            self._back_off_pod(group, key, wait=wait)
-        elif isinstance(write, GroupWrite):
-            group = write.group.key
-            record = self.groups[group]
-            back_off = record.back_off.after_failure(self._clock.now(), wait=wait)
-            self.groups.update(group, unanswered=write is record.write, back_off=back_off)
+        if isinstance(write, OpenGate | GroupWrite):
+            self._pending.await_answer(write, wait)
         else:
             self.note_failure(write, "no answer", wait)
-
-    def _back_off_pod(self, group: Key, key: Key, text: str = "", wait: float = 0.0) -> bool:
-        """Leave a pod alone whose write failed; return whether the reason is news."""
-        before = self.members.state(key).back_off
-        back_off = before.after_failure(self._clock.now(), text, wait)
-        self.members.update(key, back_off=back_off)
-        self.groups.look_again(group, back_off.until)
-        return before.text != back_off.text
-
-    def _notice(self, group: Key, reason: str, text: str) -> Notice:
-        """Return an Event about a group; about its first pod while it has no object."""
-        if self.groups[group].seen is None:
-            first = min((each.pod.name for each in self.members.of(group)), default=None)
-            if first is not None:
-                return Notice((group[0], first), reason, text, pod=True)
-        return Notice(group, reason, text)
 
     def uid_of(self, notice: Notice) -> str:
         """Return the uid of what a notice is about; nothing if that is not there."""
@@ -377,10 +336,7 @@ class Controller:
         self.placer.begin_step()
         writes, self._notices = self._notices, []
         now = self._clock.now()
-        for key in [key for key in self.groups.unanswered if not self.groups[key].pauses(now)]:
-            if (write := self.groups[key].write) is not None:
-                writes.append(write)
-            self.groups.update(key, unanswered=False)
+        writes += self._pending.repeat()
         for key in [key for key in self.groups.delayed if self.groups[key].look_at <= now]:
             self.groups.update(key, look_at=inf)
             self._dirty[key] = None
@@ -465,12 +421,12 @@ class Controller:
     def _guard(self, key: Key, writes: Iterator[Write]) -> Iterator[Write]:
         """Yield the writes for a group; an internal error stops only this group."""
         try:
-            yield from self._ask_each(writes)
+            yield from self._pending.send(writes)
         except Exception as error:
             log.exception("group-failed", extra={"group": "/".join(key)})
             self.errors += 1
             try:
-                yield from self._ask_each(self._mark(key, error))
+                yield from self._pending.send(self._mark(key, error))
             except Exception:
                 # the same error again: it is left alone, without a word in its status
                 log.exception("group-not-marked", extra={"group": "/".join(key)})
@@ -491,27 +447,10 @@ class Controller:
                 yield seen.write(status)
         self._back_off(key, text)
         if record.error.text != text:
-            yield self._notice(key, "InternalError", text)
+            yield self._pending.notice(key, "InternalError", text)
 
     def _back_off(self, key: Key, text: str = "") -> None:
         """Leave a group alone for a while after an error of ours."""
         error = self.groups[key].error.after_failure(self._clock.now(), text)
         self.groups.update(key, error=error)
         self.groups.look_again(key, error.until)
-
-    def _ask_each(self, writes: Iterator[Write]) -> Iterator[Write]:
-        """Yield *writes*, each of which is under way from then on; promised places count."""
-        for write in writes:
-            if isinstance(write, PodWrite):
-                pod = pod_of(write)
-                changed: dict[str, Any] = {"write": write, "unanswered": False}
-                if not isinstance(write, OpenGate):
-                    changed["ended"] = write.message
-                self.members.update(pod.key, **changed)
-            elif not isinstance(write, Notice):
-                key = write.group.key
-                if isinstance(write, WriteStatus) and write.promised:
-                    self.engine.state.set_group(write.group)
-                    self._placed_pods.recount(key, write.group)  # pods on failed hosts stay there
-                self.groups.update(key, write=write, unanswered=False)
-            yield write

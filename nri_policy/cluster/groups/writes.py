@@ -158,6 +158,13 @@ def pod_of(write: PodWrite) -> Pod:
     return write.opening.pod if isinstance(write, OpenGate) else write.pod
 
 
+def group_of(write: GroupWrite | PodWrite) -> Key:
+    """Return the group that a write is for."""
+    if isinstance(write, PodWrite):
+        return pod_of(write).namespace, write.group
+    return write.group.key
+
+
 def _disruption(reason: str, message: str) -> Object:
     """Return the condition that marks a pod's end as a disruption.
 
