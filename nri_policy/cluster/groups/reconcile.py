@@ -7,7 +7,6 @@ pods, waits in the queue, gets places, loses unclaimed ones, gets more, and has 
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from functools import cached_property
 from types import MappingProxyType
@@ -23,18 +22,16 @@ from nri_policy.cluster.groups.assembly import (
     Incomplete,
     Member,
     assemble_group,
-    check_complete,
     check_gated,
-    check_members,
     find_unlike,
     is_owned_by,
     owner_names,
     owners_of,
-    pod_set_names,
     priority_of,
 )
 from nri_policy.cluster.groups.failed_hosts import FailedHosts
 from nri_policy.cluster.groups.group_placer import GroupPlacer, report_refusal
+from nri_policy.cluster.groups.group_size import fit_to_pods, grow, resize_to_pods
 from nri_policy.cluster.groups.members import Members
 from nri_policy.cluster.groups.placed_pods import PlacedPods
 from nri_policy.cluster.groups.pod_writes import PendingPodWrites
@@ -216,7 +213,8 @@ class _Reconciliation:
             self._finish()
             return
         try:
-            fitting = self._fit_to_pods()
+            known, levels = self._view.members, self._view.state.levels
+            fitting = fit_to_pods(self._seen, self._members, known, levels)
             check_gated(self._members, self._view.pod_writes.gate)
         except (Incomplete, DocumentError) as problem:
             self._leave_queue()
@@ -230,7 +228,8 @@ class _Reconciliation:
 
     def _report(self, problem: Incomplete | DocumentError) -> None:
         """Have a group without places follow the size of its owner, or say what it lacks."""
-        resized = self._resize()
+        known, levels = self._view.members, self._view.state.levels
+        resized = resize_to_pods(self._seen, self._members, known, levels)
         if resized is not None:
             self._write_size(resized)
         elif isinstance(problem, Incomplete) and self._view.members.is_ending(self._key):
@@ -240,30 +239,6 @@ class _Reconciliation:
             found = GroupStatus(message=str(problem))
             self._writes += report_refusal(self._record, found, self._view.clock.now())
             self._change(problem=found.message)
-
-    def _fit_to_pods(self) -> PlacementGroup:
-        """Return a complete group with the pod sets that its pods request.
-
-        If new pods use the name of a finished group again, or their owner has another template,
-        their requests replace the old ones. Raises Incomplete and DocumentError.
-        """
-        group, members, levels = self._group, self._members, self._view.state.levels
-        spared = self._view.members.count_spared(self._key)
-        lacks = None
-        try:
-            check_members(group, members, levels, spared)
-            if not self._unlike:
-                return group
-        except (Incomplete, DocumentError) as problem:
-            if not (members and group.made):
-                raise
-            lacks = problem
-        try:
-            led = self._view.members.led(self._key)
-            found = assemble_group(self._key, members, levels, spared, led)
-        except (Incomplete, DocumentError) as problem:
-            raise (self._seen.owners and lacks) or problem from None
-        return replace(group, pod_sets=found.pod_sets, together=found.together)
 
     def _finish(self) -> None:
         """Mark a group without an owner as finished, which Kubernetes does not delete.
@@ -275,19 +250,6 @@ class _Reconciliation:
         finished = GroupStatus(state="Finished")
         if self._group.status != finished:
             self._write_status(finished)
-
-    def _resize(self) -> PlacementGroup | None:
-        """Return the group with the size that its owner has by now, if all pods are there."""
-        if not self._seen.owners or not self._members:
-            return None  # a user wrote this group
-        try:
-            check_complete(self._key, self._members, self._view.members.count_spared(self._key))
-        except (Incomplete, DocumentError):
-            return None
-        known = self._group.pod_sets
-        counts = Counter(pod_set_names(self._members, self._view.state.levels, known))
-        pod_sets = tuple(replace(each, count=counts.pop(each.name, 0)) for each in known)
-        return None if counts or pod_sets == known else replace(self._group, pod_sets=pod_sets)
 
     def _keep(self) -> None:
         """Find the next writes of a placed group, or of one that lost its places."""
@@ -361,13 +323,8 @@ class _Reconciliation:
         Its status says before that there are fewer: at no time do the two contradict each other.
         Return whether a write has to come before that.
         """
-        group = self._group
-        places = places_by_pod_set(group)
-        pod_sets = tuple(
-            replace(each, count=max(each.count, places[each.name] + lacking.get(each.name, 0)))
-            for each in group.pod_sets
-        )
-        missing = sum(each.count for each in pod_sets) - places.total()
+        group, pod_sets = self._group, grow(self._group, lacking)
+        missing = sum(each.count for each in pod_sets) - places_by_pod_set(group).total()
         if pod_sets == group.pod_sets:
             self._join_queue()
             return False
