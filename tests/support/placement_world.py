@@ -330,7 +330,7 @@ class Play:
             key, led = read_led_workers(item, "") if item else (("default", name), None)
             controller.set_leader_workers(key, led)
         elif kind == "jobsets" and item is None:
-            controller.members.remove_job_set(("default", name))
+            controller.remove_job_set(("default", name))
         elif kind == "jobsets" and item is not None:
             controller.set_job_set(read_job_set_steps(item, ""))
         elif kind == "owners" and item is None:

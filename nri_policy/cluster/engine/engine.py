@@ -45,16 +45,14 @@ class Engine:
         """Read nodes and their reports in *view*; *limits* are of hosts, beside their totals."""
         self.state = ClusterState(settings, view, limits)
 
-    def place(  # noqa: PLR0913 - keywords: what counts beside the group
+    def place(
         self,
         group: PlacementGroup,
         failures: Mapping[str, int] = MappingProxyType({}),
         more: Mapping[str, int] = MappingProxyType({}),
         *,
         explain: bool = True,
-        most: Limits = MappingProxyType({}),
         lacking: Sequence[PlacementGroup] = (),
-        coming: Sequence[PlacementGroup] = (),
     ) -> GroupStatus:
         """Return the status of *group* if it were placed now, or its failed nodes replaced.
 
@@ -62,18 +60,15 @@ class Engine:
         orders are tried, then a search. Pod sets with a shared level go into the fullest domain
         with enough room. *failures* are recent failures of the group's pods, by node: pods with
         spreading avoid such nodes. *more* pods of a pod set go where replaced ones would; what the
-        group has stays. To *explain* a refusal takes longer than to find it. Nodes in *most* take
-        no more new pods of a pod set than it says. *lacking* groups lack places, too: steps of
-        its JobSet get room beside it. *coming* groups do not exist yet: they get room if a domain
-        has room for all, and the group does not wait for that. Nothing changes. Raises
-        DocumentError for a request that breaks a rule.
+        group has stays. To *explain* a refusal takes longer than to find it. *lacking* groups lack
+        places, too: steps of its JobSet get room beside it. So do those to come, if a domain has
+        room for all; the group does not wait for that. Nothing changes. Raises DocumentError for a
+        request that breaks a rule.
 
         If hosts would refuse pods there, the group is placed again within their limits. If it
         cannot be, the status says what they refuse.
         """
-        placement = GroupPlacement(
-            self.state, group, failures, more, explain, most, lacking=lacking, coming=coming
-        )
+        placement = GroupPlacement(self.state, group, failures, more, explain, lacking=lacking)
         status = placement.place()
         limits = self.state.limits
         if not status.assignments or not limits.may_refuse():
@@ -82,19 +77,19 @@ class Engine:
         if not keeps and self._has_places(group):
             made = self.fork()
             made.state.take_out([*self.state.usages.out, group.key])
-            return made.place(
-                group, failures, more, explain=explain, most=most, lacking=lacking, coming=coming
-            )
+            return made.place(group, failures, more, explain=explain, lacking=lacking)
         kept = group if keeps else None
         placed = replace(group, status=status)
         refused = limits.find_refused(placed, kept)
         if not refused:
             return status
-        found = replace(placement, limits=self._limits_of(group, most)).place()
+        found = replace(placement, limits=self._limits_of(group)).place()
         if found.assignments and not limits.find_refused(replace(group, status=found), kept):
             return found
-        if coming:
-            return self.place(group, failures, more, explain=explain, most=most, lacking=lacking)
+        if self.state.usages.steps_to_come(group):
+            now = self.fork()
+            now.state.usages.forget_plans()
+            return now.place(group, failures, more, explain=explain, lacking=lacking)
         return limits.refusal(placed, refused, "" if found.assignments else found.message)
 
     def count_by_zones(self, group: PlacementGroup, status: GroupStatus) -> GroupStatus:
@@ -104,20 +99,17 @@ class Engine:
         """
         if status.assignments or status.conditions or not self.state.limits.may_refuse():
             return status
-        limits = self._limits_of(group, {})
+        limits = self._limits_of(group)
         found = GroupPlacement(self.state, group, {}, {}, explain=True, limits=limits).place()
         if found.message == status.message:
             return status
         return replace(status, message=f"{found.message}; {_BY_ZONES}")
 
-    def _limits_of(self, group: PlacementGroup, most: Limits) -> Limits:
-        """Return how many new pods of a group hosts take, and *most* allows."""
+    def _limits_of(self, group: PlacementGroup) -> Limits:
+        """Return how many new pods of a group hosts take."""
         limits: OwnLimits = {}
         for unit in units_of(group):
             limits |= self.state.limits.of(unit)
-        for name, nodes in most.items():
-            own = limits.setdefault(name, {})
-            own |= {node: min(number, own.get(node, number)) for node, number in nodes.items()}
         return limits
 
     def _has_places(self, group: PlacementGroup) -> bool:

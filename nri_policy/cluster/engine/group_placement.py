@@ -62,13 +62,13 @@ class GroupPlacement(Struct, frozen=True):
     explain: bool
     limits: Limits = MappingProxyType({})  # of hosts, for new pods
     lacking: Sequence[PlacementGroup] = ()  # groups that lack places, too
-    coming: Sequence[PlacementGroup] = ()  # groups that do not exist yet
 
     def place(self) -> GroupStatus:
         """Return the status that the group would have. Raises DocumentError."""
         found = self._place()
-        if found.assignments and self.coming and not self.more:
-            return self._place_before(self.coming) or found
+        coming = self.state.usages.steps_to_come(self.group)
+        if found.assignments and coming and not self.more:
+            return self._place_before(coming) or found
         return found
 
     def _place(self) -> GroupStatus:
@@ -131,7 +131,7 @@ class GroupPlacement(Struct, frozen=True):
         if not others:
             return None
         merged = self._merge(others)
-        found = merged.place()
+        found = merged._place()  # noqa: SLF001 - of the same class
         if found.assignments:
             return self._own_part(found)
         had_places = all(each.status.assignments for each in (self.group, *others))
@@ -163,7 +163,7 @@ class GroupPlacement(Struct, frozen=True):
         state = self.state.fork()
         state.take_out(state.usages.out | {each.key for each in others})
         merged = merge_steps(self.group, others)
-        return replace(self, state=state, group=merged, lacking=(), coming=())
+        return replace(self, state=state, group=merged, lacking=())
 
     def _own_part(self, found: GroupStatus) -> GroupStatus:
         """Return what was *found* for the pod sets of the group itself, when placed with others."""

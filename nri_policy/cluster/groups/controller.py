@@ -167,8 +167,14 @@ class Controller:
 
     def set_job_set(self, job_set: JobSet) -> None:
         """Update a JobSet."""
+        self.engine.state.usages.plan(job_set.key, job_set.together)
         for pod in self.members.set_job_set(job_set):
             self.set_pod(pod)
+
+    def remove_job_set(self, key: Key) -> None:
+        """Remove a JobSet; each pod reports its own removal."""
+        self.engine.state.usages.plan(key, ())
+        self.members.remove_job_set(key)
 
     def set_pod_group(self, group: PodGroup) -> None:
         """Update a PodGroup of Kubernetes."""

@@ -15,7 +15,6 @@ from msgspec.structs import replace
 from nri_policy.cluster.engine.engine import Engine
 from nri_policy.cluster.engine.preemption import find_victims
 from nri_policy.cluster.engine.reservation import find_assigned_nodes
-from nri_policy.cluster.engine.state.host_limits import Limits
 from nri_policy.cluster.groups.assembly import pod_set_names
 from nri_policy.cluster.groups.group_statistics import GroupStatistics
 from nri_policy.cluster.groups.members import Members
@@ -59,7 +58,7 @@ class GroupPlacer:
         placed_pods: PlacedPods,
         pod_writes: PendingPodWrites,
     ) -> None:
-        self.waiting = WaitingGroups(engine, groups, members.steps_beside)
+        self.waiting = WaitingGroups(engine, groups)
         self.queue = self.waiting.queue
         self.statistics = GroupStatistics()
         self._clock = clock
@@ -303,9 +302,9 @@ class GroupPlacer:
         given_back = status.given_back + more.total()
         lost = replace(status, assignments=kept, given_back=given_back, unhealthy_nodes=[])
         nodes = {one.name for host in hosts for one in self._engine.state.view.on_host(host)}
-        most: Limits = {name: dict.fromkeys(nodes, 0) for name in more}
+        elsewhere = self._engine.without_nodes(nodes)
         try:
-            found = self._engine.place(replace(group, status=lost), more=more, most=most)
+            found = elsewhere.place(replace(group, status=lost), more=more)
         except DocumentError:
             return False
         before, places = (hosts_of(replace(group, status=each)) for each in (lost, found))

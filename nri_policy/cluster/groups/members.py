@@ -199,15 +199,6 @@ class Members:
         """Store a JobSet; return its pods, for another `set_pod`."""
         return self._sorted(self._job_sets.set(job_set.key, job_set))
 
-    def steps_beside(self, group: Key) -> list[PlacementGroup]:
-        """Return the other steps of a group's JobSet that share a domain and run beside it."""
-        labels = next((each.pod.labels for each in self._by_group.get(group, {}).values()), {})
-        job_set = self._job_sets.objects.get((group[0], labels.get(JOBSET, "")))
-        for steps in () if job_set is None else job_set.together:
-            if any(each.key == group for each in steps):
-                return [each for each in steps if each.key != group]
-        return []
-
     def remove_job_set(self, key: Key) -> None:
         """Remove a JobSet; each pod reports its own removal."""
         self._job_sets.objects.pop(key, None)

@@ -8,7 +8,7 @@ attempt.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from functools import lru_cache
 
 import msgspec
@@ -35,21 +35,11 @@ MAX_SHAPES = 1000  # shapes of requests whose lack is remembered
 class WaitingGroups:
     """The queue of groups, and the hosts that are set aside for some of them."""
 
-    def __init__(
-        self,
-        engine: Engine,
-        groups: GroupTable,
-        steps_beside: Callable[[Key], Sequence[PlacementGroup]] = lambda _key: (),
-    ) -> None:
-        """Place *groups* in *engine*, which may know nodes already.
-
-        *steps_beside* are the other steps of a group's JobSet that share its domain, as the JobSet
-        says: they may have no group yet.
-        """
+    def __init__(self, engine: Engine, groups: GroupTable) -> None:
+        """Place *groups* in *engine*, which may know nodes already."""
         self.queue = Queue(groups)
         self._groups = groups
         self._engine = engine
-        self._steps_beside = steps_beside
         self._reservations = Reservations(engine)
         self._generation = engine.state.generation  # the engine's, when holds were last worked out
         self.ended = 0  # holds without a place
@@ -252,26 +242,24 @@ class WaitingGroups:
         """Return the status of a group of the queue if it were placed now, in a round.
 
         Or if *more* of its pods were, or those that failed nodes had. Hosts reserved for
-        groups ahead are excluded. Steps of its JobSet that have no group yet get room beside it,
-        if a domain has room for all. Raises DocumentError.
+        groups ahead are excluded. Raises DocumentError.
         """
         aside = self._aside(self.queue.rank(key))
         engine = self._without(aside)
         steps = self._engine.state.usages.steps_beside(group)
         lacking = [each for each in steps if each.key in self.queue]
-        coming = self._coming(group)
         if more or failures or group.status.assignments or steps or _is_spread(group):
             if more and more != self._groups[key].more:
                 self._groups.update(key, more=more)
                 self._checked = False
-            found = engine.place(group, failures, more, lacking=lacking, coming=coming)
+            found = engine.place(group, failures, more, lacking=lacking)
             if not found.assignments and _counts_others(group):
                 self._groups.update(key, counts_others=True)
             return self._seen(key, found)
         if aside != self._refused_without:
             self._refused_without, self._refused = aside, dict(self._hopeless)
         shape = self._shape(group)
-        found = self._refused.get(shape) or engine.place(group, failures, more, coming=coming)
+        found = self._refused.get(shape) or engine.place(group, failures, more)
         if not found.assignments:
             self._refused[shape] = found
         if found.assignments or key in self._groups.holding:
@@ -284,13 +272,6 @@ class WaitingGroups:
         """React to a group that moved or went: other steps of its JobSet share another domain."""
         for each in self._engine.state.usages.steps_beside(group):
             self.queue.note_edit(each.key)
-
-    def _coming(self, group: PlacementGroup) -> list[PlacementGroup]:
-        """Return the steps of a group's JobSet that have no group yet, if they share its domain."""
-        if not (group.job_set and group.together):
-            return []
-        known = self._engine.state.groups
-        return [each for each in self._steps_beside(group.key) if each.key not in known]
 
     def count_by_zones(self, key: Key, group: PlacementGroup) -> GroupStatus:
         """Return the status of a group of the queue that does not fit, as `cluster place` says it.

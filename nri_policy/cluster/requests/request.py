@@ -249,6 +249,16 @@ def names_shared_level(group: PlacementGroup) -> bool:
     return group.together is not None or any(is_together(each.template) for each in group.pod_sets)
 
 
+def job_set_sharing(group: PlacementGroup | None) -> str:
+    """Return the uid of the JobSet whose steps a group shares a domain with; empty without one.
+
+    The steps are groups that name a level to share.
+    """
+    if group is None or not group.job_set or not names_shared_level(group):
+        return ""  # mostly
+    return group.job_set
+
+
 def exclusive_of(pod_sets: Iterable[PodSet]) -> str | None:
     """Return the level of which the group of *pod_sets* has a domain to itself, None without one.
 

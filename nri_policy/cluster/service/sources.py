@@ -182,7 +182,7 @@ def _of_groups(controller: Controller) -> list[WatchedKind]:
         WatchedKind(
             kind=JOB_SETS,
             take=lambda item: controller.set_job_set(read_job_set_steps(decode(item), "")),
-            remove=controller.members.remove_job_set,
+            remove=controller.remove_job_set,
             known=controller.members.job_sets,
             optional=True,  # where the kind is not installed
             unreadable=partial(controller.set_unreadable, JOB_SETS.plural),

@@ -17,7 +17,12 @@ from nri_policy.cluster.engine.search.replacement import find_kept_leaf, host_of
 from nri_policy.cluster.engine.state.shape import Path
 from nri_policy.cluster.engine.state.tree import Tree
 from nri_policy.cluster.requests.group import GroupStatus, PlacementGroup, PodSet
-from nri_policy.cluster.requests.request import Unplaceable, exclusive_of, together_of
+from nri_policy.cluster.requests.request import (
+    Unplaceable,
+    exclusive_of,
+    job_set_sharing,
+    together_of,
+)
 
 
 def find_other_steps(own: PlacementGroup, groups: Iterable[PlacementGroup]) -> list[PlacementGroup]:
@@ -30,7 +35,7 @@ def find_other_steps(own: PlacementGroup, groups: Iterable[PlacementGroup]) -> l
 
 def find_steps(own: PlacementGroup, groups: Iterable[PlacementGroup]) -> list[PlacementGroup]:
     """Return the *groups* that share a domain with a group, with places or without."""
-    together = together_of(own) if own.job_set else None
+    together = together_of(own) if job_set_sharing(own) else None
     if together is None or exclusive_of(own.pod_sets) is not None:
         return []
     return [

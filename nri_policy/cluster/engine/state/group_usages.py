@@ -19,7 +19,7 @@ from nri_policy.cluster.objects.node import HOSTNAME
 from nri_policy.cluster.objects.pod import Pod
 from nri_policy.cluster.requests.annotations import POD_SET
 from nri_policy.cluster.requests.group import PlacementGroup, PodSet
-from nri_policy.cluster.requests.request import names_shared_level
+from nri_policy.cluster.requests.request import job_set_sharing
 from nri_policy.cluster.view import ClusterView
 from nri_policy.foundation.copies import copy_with
 
@@ -38,17 +38,26 @@ class GroupUsages:
         self.out: frozenset[Key] = frozenset()  # groups without their places in this fork
         self.ended: tuple[Pod, ...] = ()  # pods without a group that end in this fork
         self._steps: dict[str, tuple[Key, ...]] = {}  # groups that name a level to share, by JobSet
+        # steps of JobSets that share a domain and run at the same time, before they are groups, too
+        self._plans: dict[Key, tuple[tuple[PlacementGroup, ...], ...]] = {}  # by JobSet
+        self._planned: dict[Key, tuple[PlacementGroup, ...]] = {}  # by each group of them
         self._kinds: dict[tuple[tuple[str, int], ...], Amounts] = {}
         # what a pod of each pod set of a group uses
         self._kinds_of: dict[Key, tuple[tuple[PodSet, ...], dict[str, Amounts]]] = {}
 
     def fork(self) -> Self:
         """Return one with groups of its own, and the same pods."""
-        return copy_with(self, groups=dict(self.groups), _steps=dict(self._steps))
+        return copy_with(
+            self,
+            groups=dict(self.groups),
+            _steps=dict(self._steps),
+            _plans=dict(self._plans),
+            _planned=dict(self._planned),
+        )
 
     def put(self, key: Key, group: PlacementGroup | None) -> None:
         """Add, replace or remove a group."""
-        old, new = _shared_job_set(self.groups.get(key)), _shared_job_set(group)
+        old, new = job_set_sharing(self.groups.get(key)), job_set_sharing(group)
         if old != new:
             if left := tuple(each for each in self._steps.pop(old, ()) if each != key):
                 self._steps[old] = left
@@ -61,8 +70,27 @@ class GroupUsages:
 
     def steps_beside(self, group: PlacementGroup) -> list[PlacementGroup]:
         """Return the other groups of a group's JobSet, if all of them name a level to share."""
-        keys = self._steps.get(_shared_job_set(group), ())
+        keys = self._steps.get(job_set_sharing(group), ())
         return [self.groups[key] for key in keys if key != group.key]
+
+    def plan(self, job_set: Key, together: tuple[tuple[PlacementGroup, ...], ...]) -> None:
+        """Store which steps of a JobSet share a domain and run *together*; none forgets them."""
+        for each in (each for steps in self._plans.pop(job_set, ()) for each in steps):
+            self._planned.pop(each.key, None)
+        for steps in together:
+            self._planned |= {each.key: steps for each in steps}
+        if together:
+            self._plans[job_set] = together
+
+    def forget_plans(self) -> None:
+        """Forget which steps of JobSets are to come."""
+        self._plans.clear()
+        self._planned.clear()
+
+    def steps_to_come(self, group: PlacementGroup) -> list[PlacementGroup]:
+        """Return the steps planned beside a group that are no groups yet."""
+        planned = self._planned.get(group.key, ())
+        return [each for each in planned if each.key not in self.groups and each.key != group.key]
 
     def kind(self, amounts: Amounts) -> Amounts:
         """Return *amounts* with the place among `pods`, one object for all that are equal."""
@@ -140,13 +168,6 @@ class GroupUsages:
             kinds = {each.name: self.kind(each.amounts) for each in group.pod_sets}
             self._kinds_of[key] = (group.pod_sets, kinds)
         return kinds
-
-
-def _shared_job_set(group: PlacementGroup | None) -> str:
-    """Return the uid of a group's JobSet if the group names a level to share, else nothing."""
-    if group is None or not group.job_set or not names_shared_level(group):
-        return ""
-    return group.job_set
 
 
 def _least_beyond(used: Amounts, kinds: Iterable[Amounts]) -> Amounts:

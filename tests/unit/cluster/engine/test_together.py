@@ -338,7 +338,8 @@ def test_steps_to_come_keep_a_group_from_no_place(limits: MakeLimits, expected: 
     engine = Engine(read_settings(USING), cluster.view, limits)
     first = read_group(step(group(pod_set(1, cpu=1)), "s", required=RACK))
     assert [*hosts_of(replace(first, status=engine.place(first)))] == ["a1"]
-    found = engine.place(first, coming=[read_group(WORKERS)])
+    engine.state.usages.plan(("default", "s"), ((first, read_group(WORKERS)),))
+    found = engine.place(first)
     assert [*hosts_of(replace(first, status=found))] == [expected]
 
 
