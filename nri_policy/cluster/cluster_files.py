@@ -31,6 +31,7 @@ _PLACES = {  # kind -> where it belongs in a cluster
     "Pod": "pods",
     "NodeResourceTopology": "zones",
     group.KIND: "groups",
+    "JobSet": "jobsets",
     "Topology": "topologies",  # Kueue's
     budget.KIND: "budgets",
     kueue.KIND: "workloads",

@@ -7,6 +7,7 @@
 | `nodes`, `pods` | Node and Pod objects |
 | `zones` | NodeResourceTopology objects |
 | `groups` | PlacementGroup objects; their assignments are in use |
+| `jobsets` | JobSet objects: a step goes where later ones that share its domain fit, too |
 | `topologies` | Kueue's Topology objects; those of the settings win by name |
 | `budgets` | PodDisruptionBudget objects, for plans of moves |
 | `classes` | PriorityClass objects, for pods that name them |
@@ -134,6 +135,8 @@ def load(engine: Engine, snapshot: ClusterSnapshot) -> None:
         elif pod.node and not pod.finished:
             alone.append(pod)
     engine.state.add_pods(alone)
+    for job_set in snapshot.job_sets:
+        engine.state.usages.plan(job_set.key, job_set.together)
     assigned = (group_of(each) for each in snapshot.workloads)
     for group in (*snapshot.groups, *(each for each in assigned if each.status.assignments)):
         engine.state.set_group(group)

@@ -17,7 +17,9 @@ from nri_policy.cluster.objects.pod import Pod, read_pod
 from nri_policy.cluster.objects.priority import PriorityClasses
 from nri_policy.cluster.objects.settings import Topology, read_topology
 from nri_policy.cluster.requests.group import PlacementGroup, read_group
+from nri_policy.cluster.workloads.job_sets import read_job_set_steps
 from nri_policy.cluster.workloads.kueue import KueueWorkload, read_workload
+from nri_policy.cluster.workloads.membership import JobSet
 from nri_policy.cluster.zones.zone import NodeZones, read_zones
 from nri_policy.foundation.wording import quoted
 
@@ -31,6 +33,7 @@ class ClusterSnapshot(Struct, frozen=True):
     pods: tuple[Pod, ...] = ()
     zones: tuple[NodeZones, ...] = ()
     groups: tuple[PlacementGroup, ...] = ()
+    job_sets: tuple[JobSet, ...] = ()
     topologies: tuple[Topology, ...] = ()  # Kueue's; those of the settings come first
     budgets: tuple[Budget, ...] = ()
     workloads: tuple[KueueWorkload, ...] = ()
@@ -45,6 +48,7 @@ class _Cluster(Struct, forbid_unknown_fields=True):
     pods: list[Any] | None = None
     zones: list[Any] | None = None
     groups: list[Any] | None = None
+    jobsets: list[Any] | None = None
     topologies: list[Any] | None = None
     budgets: list[Any] | None = None
     workloads: list[Any] | None = None
@@ -76,6 +80,7 @@ def read_snapshot(value: object) -> ClusterSnapshot:
         pods=_read(given.pods, "pods", read_pod, full_name),
         zones=_read(given.zones, "zones", read_zones, attrgetter("node")),
         groups=_read(given.groups, "groups", read_group, full_name),
+        job_sets=_read(given.jobsets, "jobsets", read_job_set_steps, full_name),
         topologies=_read(given.topologies, "topologies", read_topology, name),
         budgets=tuple(each for each in budgets if each is not None),
         workloads=_read(given.workloads, "workloads", read_workload, full_name),

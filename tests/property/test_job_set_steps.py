@@ -12,7 +12,12 @@ from typing import Any
 
 import pytest
 
+from nri_policy.cluster.objects.document import Object
+from nri_policy.cluster.offline import engine_of
+from nri_policy.cluster.planning.group_answers import try_groups
 from nri_policy.cluster.requests.group import hosts_of
+from nri_policy.cluster.snapshot import read_snapshot
+from nri_policy.cluster.workloads.workload import read_groups
 from tests.support.exact_placement import Pods, fit_together
 from tests.support.placement_world import CPUS, GATE, HOSTS, INDEX, OTHER, Play, empty
 from tests.unit.cluster.written import pod_spec
@@ -64,8 +69,7 @@ class Steps:
         self.play.rest()
         return self.are_placed()
 
-    def start(self) -> None:
-        """Make the JobSet, and start the steps one after the other."""
+    def job_set(self) -> Object:
         jobs: list[Any] = []
         for name, (count, cpu) in self.pods.items():
             pod = {"metadata": {"annotations": SHARED}, "spec": pod_spec({"cpu": cpu})}
@@ -73,7 +77,21 @@ class Steps:
             jobs.append({"name": name, "template": {"spec": job}})
         order = {"startupPolicyOrder": "InOrder"}
         spec = {"replicatedJobs": jobs, "startupPolicy": order}
-        self.play.world.put("jobsets", {"metadata": {"name": "s"}, "spec": spec})
+        return {"kind": "JobSet", "metadata": {"name": "s"}, "spec": spec}
+
+    def plan(self) -> Places:
+        """Where the steps would go, as `nri-policy cluster place` says it."""
+        cluster = {kind: [*self.play.world.objects[kind].values()] for kind in ("nodes", "pods")}
+        engine = engine_of(read_snapshot(cluster), self.play.settings)
+        found = {
+            each.name: sum((Counter(part.hosts) for part in each.parts), Counter())
+            for each in try_groups(engine, read_groups([self.job_set()]))
+        }
+        return {step: found[name.removeprefix("jobset-")] for step, name in GROUPS.items()}
+
+    def start(self) -> None:
+        """Make the JobSet, and start the steps one after the other."""
+        self.play.world.put("jobsets", self.job_set())
         for step, (count, _) in self.pods.items():
             metadata = {"name": f"s-{step}-0", "uid": f"u-{step}", "labels": self._labels(step)}
             job = {"parallelism": count, "completions": count}
@@ -173,7 +191,10 @@ class Steps:
 
 
 def test_steps_get_places_one_after_the_other_if_there_is_a_way() -> None:
-    """The driver goes first, and never waits; the workers have to follow into its rack."""
+    """The driver goes first, and never waits; the workers have to follow into its rack.
+
+    Commands that plan say so before.
+    """
     found: Counter[bool] = Counter()
     for seed in range(CASES):
         steps = Steps(seed, fail_fast=True)
@@ -181,7 +202,9 @@ def test_steps_get_places_one_after_the_other_if_there_is_a_way() -> None:
             steps.fill(host, steps.rng.randint(0, CPUS))
         fits = steps.fit({step: Counter() for step in GROUPS})
         alone = steps.fit({"driver": Counter()})
+        planned = steps.plan()
         steps.start()
+        assert steps.places() == planned, f"seed {seed}"
         assert steps.are_placed() == fits, f"seed {seed}"
         assert (steps.places()["driver"].total() > 0) == alone, f"seed {seed}"
         found[fits] += 1

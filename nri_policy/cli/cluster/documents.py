@@ -19,6 +19,7 @@ from nri_policy.cluster.engine.engine import Engine
 from nri_policy.cluster.objects.device_claims import DeviceClaims
 from nri_policy.cluster.objects.document import DocumentError, Object
 from nri_policy.cluster.objects.priority import PriorityClasses
+from nri_policy.cluster.planning.job_set_steps import expect_steps
 from nri_policy.cluster.planning.preview import find_group, pick_group
 from nri_policy.cluster.requests.group import PlacementGroup
 from nri_policy.cluster.workloads.workload import (
@@ -156,36 +157,36 @@ def the_group(
 ) -> PlacementGroup:
     """Return the group of that name: one in the files, if any, else one that *engine* knows.
 
-    Without a name, it is the only one in the files. Raises Failure and DocumentError.
+    Without a name, it is the only one in the files. The engine then expects other steps of its
+    JobSet there. Raises Failure and DocumentError.
     """
     if asked or name is None:
-        return group_of(asked, name, classes, devices)
+        groups = groups_of(asked, classes, devices)
+        expect_steps(engine.state, groups)
+        return pick_group(groups, name, _names(asked))
     try:
         return find_group(engine.state.groups, name)
     except DocumentError as error:
         raise DocumentError("", f"{error} (pods in a file: -f FILE)") from None
 
 
-def group_of(
-    asked: tuple[Path, ...],
-    name: str | None,
-    classes: PriorityClasses,
-    devices: DeviceClaims | None = None,
-) -> PlacementGroup:
+def group_of(asked: tuple[Path, ...], name: str | None) -> PlacementGroup:
     """Return the group of that name in files, or the only one; raises Failure and DocumentError."""
-    where = ", ".join(map(name_of, asked))
-    return pick_group(groups_of(asked, classes, devices), name, where)
+    return pick_group(groups_of(asked, PriorityClasses()), name, _names(asked))
+
+
+def _names(paths: Iterable[Path]) -> str:
+    return ", ".join(map(name_of, paths))
 
 
 def _require(found: Sequence[object], paths: Iterable[Path], documents: list[Object]) -> None:
     """Raise Failure if nothing was *found* in files to place; else note what is left out."""
     text = describe_left_out_kinds(documents)
     if not found:
-        names = ", ".join(map(name_of, paths))
         problem = "there is no object to place in it"
         if text:
             problem += f": {text}; these can be placed: {', '.join(KINDS)}"
-        raise Failure(f"{names}: {problem}", Exit.USAGE)
+        raise Failure(f"{_names(paths)}: {problem}", Exit.USAGE)
     if text:
         note_left_out(text)
 

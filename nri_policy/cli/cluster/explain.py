@@ -33,7 +33,6 @@ from nri_policy.cluster.objects.assignment import Assignment
 from nri_policy.cluster.objects.document import format_amount
 from nri_policy.cluster.objects.matching import tolerate
 from nri_policy.cluster.objects.node import HOSTNAME, Taint
-from nri_policy.cluster.objects.priority import PriorityClasses
 from nri_policy.cluster.objects.settings import ZONE_LEVEL
 from nri_policy.cluster.planning.changes import SuggestedChange
 from nri_policy.cluster.planning.explanation import GroupExplanation, PodSetExplanation
@@ -80,7 +79,7 @@ def explain_command(  # noqa: PLR0913, PLR0917 - click names them; one for each 
         if asked:
             objects = objects_of(asked)
             with document_errors():
-                own = group_of(asked, name, PriorityClasses())
+                own = group_of(asked, name)
             question = objects if name is None else {"name": name, "objects": objects}
             name = own.full_name
         explanation = service.ask("explain", question, GroupExplanation)

@@ -22,6 +22,7 @@ from nri_policy.cluster.objects.node import ClusterNode
 from nri_policy.cluster.objects.pod import Pod
 from nri_policy.cluster.objects.scheduler_constraints import describe
 from nri_policy.cluster.planning.explanation import GroupExplanation, explain, is_malformed
+from nri_policy.cluster.planning.job_set_steps import expect_steps, without_ended_steps
 from nri_policy.cluster.planning.pods_alone import place_singly
 from nri_policy.cluster.planning.preview import TriedGroup, record_placed, tree_of_hosts
 from nri_policy.cluster.planning.queue_position import without_reserved
@@ -49,15 +50,16 @@ def try_groups(
 ) -> list[TriedGroup]:
     """Place *groups* one after another: *engine*, a fork, takes in each. Raises DocumentError.
 
-    Groups of higher priority go first, as in the queue; nothing is preempted. *failures* are recent
-    failures of their pods, by node.
+    Groups of higher priority go first, as in the queue; nothing is preempted. Steps of a JobSet go
+    as in their turn. *failures* are recent failures of their pods, by node.
     """
-    tried = []
+    tried, groups = [], [*groups]
+    expect_steps(engine.state, groups)
     for group in sorted(groups, key=lambda each: -each.priority):
         if group.singly:
             status, _ = place_singly(engine, group, failures)
         else:
-            trial = without_reserved(engine, group)
+            trial = without_reserved(without_ended_steps(engine, group), group)
             status = trial.count_by_zones(group, trial.place(group, failures))
         notes = [*notes_of(engine.state, group), *notes_of_zones(engine.state, group, status)]
         if status.state == "Placed" and status.message:

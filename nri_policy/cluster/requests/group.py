@@ -150,6 +150,8 @@ class PlacementGroup(Namespaced, frozen=True):
     made: bool = False  # by the service, from gated pods; else by a user
     singly: bool = False  # in documents: the service places each of the pods on its own
     kind: str = ""  # in documents: of the object that makes the pods
+    # in documents: the replicated Jobs of its JobSet that are complete before its pods exist
+    after: frozenset[str] = frozenset()
 
 
 class _PodSet(Struct, forbid_unknown_fields=True):

@@ -10,6 +10,7 @@ from nri_policy.cluster.service.kinds import (
     CLASSES,
     DEVICES,
     GROUPS,
+    JOB_SETS,
     OLD_TOPOLOGIES,
     PLACEMENT,
     PLACEMENTS,
@@ -32,9 +33,9 @@ async def list_cluster(
 ) -> ClusterFiles:
     """Return the objects of a cluster; raises APIError. A kind that it lacks gives an empty list.
 
-    Without *groups*, kinds about groups may be forbidden. PriorityClasses may always be forbidden,
-    and are listed with groups; so are PodDisruptionBudgets with *budgets*, and the objects about
-    *devices* with these.
+    Without *groups*, kinds about groups may be forbidden. PriorityClasses and JobSets may always be
+    forbidden, and are listed with groups; so are PodDisruptionBudgets with *budgets*, and the
+    objects about *devices* with these.
     """
     given = ClusterFiles()
     for key, kinds in (
@@ -42,7 +43,7 @@ async def list_cluster(
         ("pods", [PODS]),
         ("zones", [ZONES]),
         *_OF_GROUPS,
-        *([("classes", [CLASSES])] if groups else []),
+        *([("classes", [CLASSES]), ("jobsets", [JOB_SETS])] if groups else []),
         *([("budgets", [BUDGETS])] if budgets else []),
         *([(kind.plural, [kind]) for kind in DEVICES] if devices else []),
     ):
@@ -53,7 +54,7 @@ async def list_cluster(
             except APIError as error:
                 of_groups = (key, kinds) in _OF_GROUPS
                 passed_over = [NOT_FOUND] * (kind not in (NODES, PODS))
-                if kind in (CLASSES, *DEVICES) or (of_groups and not groups):
+                if kind in (CLASSES, JOB_SETS, *DEVICES) or (of_groups and not groups):
                     passed_over.append(FORBIDDEN)
                 if error.code not in passed_over:
                     raise

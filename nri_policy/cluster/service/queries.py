@@ -9,6 +9,7 @@ from nri_policy.cluster.engine.engine import Engine
 from nri_policy.cluster.numa.extender import BadRequestError, read_json
 from nri_policy.cluster.objects.document import DocumentError
 from nri_policy.cluster.planning.group_answers import explain_group, try_groups
+from nri_policy.cluster.planning.job_set_steps import expect_steps
 from nri_policy.cluster.planning.pods_alone import single_out
 from nri_policy.cluster.planning.preview import find_group, pick_group
 from nri_policy.cluster.requests.group import PlacementGroup
@@ -38,8 +39,10 @@ def answer_explain(engine: Engine, body: bytes) -> bytes:
             name = given.pop("name", None) if isinstance(given, dict) else None
             if name is not None and not isinstance(name, str):
                 raise BadRequestError(f"name: {quoted(name)} is no name")
-            objects = given.get("objects") if isinstance(given, dict) else given
-            group = pick_group(_groups(objects), name, "the objects")
+            groups = _groups(given.get("objects") if isinstance(given, dict) else given)
+            engine = engine.fork()
+            expect_steps(engine.state, groups)
+            group = pick_group(groups, name, "the objects")
         engine, group, notes = single_out(engine, group)
         found = explain_group(engine, group, live=True)
         return msgspec.json.encode(replace(found, notes=[*notes, *found.notes]))

@@ -12,7 +12,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import suppress
 from typing import Any
 
@@ -137,13 +137,13 @@ def read_job_set(value: object, path: str) -> list[PlacementGroup]:
     if not (together or groups):
         together[""] = []
     uid = given.metadata.uid or given.metadata.name or ""
-    return [
-        *(
-            replace(make_group(given.metadata, pod_sets, path, name_step("", step)), job_set=uid)
-            for step, pod_sets in together.items()
-        ),
-        *groups,
-    ]
+    complete = _find_complete(given.spec)
+    after = {step: complete[job] for job, step in steps.items()}
+    found = []
+    for step, pod_sets in together.items():
+        group = make_group(given.metadata, pod_sets, path, name_step("", step))
+        found.append(replace(group, job_set=uid, after=after.get(step, frozenset())))
+    return [*found, *groups]
 
 
 def read_job_set_steps(value: object, path: str) -> JobSet:
@@ -157,30 +157,43 @@ def read_job_set_steps(value: object, path: str) -> JobSet:
         if not _exclusive_level(each, template, level):
             jobs[steps[each.name]] += _or_one(each.replicas)
             shared = shared or is_together(template)
-    together = _read_together(value, given, steps) if shared and len(jobs) > 1 else ()
+    together = _read_together(value) if shared and len(jobs) > 1 else ()
     return JobSet(namespace=namespace, name=name, steps=steps, jobs=dict(jobs), together=together)
 
 
-def _read_together(
-    value: object, given: _JobSet, steps: Mapping[str, str]
-) -> tuple[tuple[PlacementGroup, ...], ...]:
-    """Return the groups of a JobSet's *steps* that share a domain, by which run at the same time.
+def _read_together(value: object) -> tuple[tuple[PlacementGroup, ...], ...]:
+    """Return the groups of a JobSet's steps that share a domain, by which run at the same time.
 
     They have the names of the service. Those of which users name the group are left out. So are
     all of a JobSet with a request that breaks a rule.
     """
-    complete = _find_complete(given.spec)
-    own = given.metadata.name or ""
-    before = {name_step(own, step): complete[job] for job, step in steps.items()}
-    found: dict[frozenset[str], list[PlacementGroup]] = {}
     with suppress(DocumentError):
-        for each in read_job_set(value, ""):
-            named = (find_named_group(one.template, "") for one in each.pod_sets)
-            if each.job_set and together_of(each) and units_of(each) and not any(named):
-                group = replace(each, name=object_name(f"jobset-{each.name}"))
-                found.setdefault(before[each.name], []).append(group)
-        return tuple(tuple(each) for each in found.values() if len(each) > 1)
+        return find_steps_at_once(
+            replace(each, name=object_name(f"jobset-{each.name}"))
+            for each in read_job_set(value, "")
+            if not any(find_named_group(one.template, "") for one in each.pod_sets)
+        )
     return ()
+
+
+def find_steps_at_once(
+    groups: Iterable[PlacementGroup],
+) -> tuple[tuple[PlacementGroup, ...], ...]:
+    """Return the *groups* that share a domain with other steps of their JobSet, which run beside.
+
+    A JobSet of which a request breaks a rule has none.
+    """
+    found: dict[tuple[str, str, frozenset[str]], list[PlacementGroup]] = {}
+    broken = set[tuple[str, str]]()
+    for each in groups:
+        try:
+            if each.job_set and together_of(each) and units_of(each):
+                found.setdefault((each.namespace, each.job_set, each.after), []).append(each)
+        except DocumentError:
+            broken.add((each.namespace, each.job_set))
+    return tuple(
+        tuple(steps) for key, steps in found.items() if len(steps) > 1 and key[:2] not in broken
+    )
 
 
 def _exclusive_level(job: _ReplicatedJob, template: Template, level: str | None) -> str | None:
