@@ -103,6 +103,25 @@ def test_a_statefulset_is_updated_pod_by_pod_in_the_places_of_its_group(
     assert cluster.said_no_error()
 
 
+def test_pods_of_a_statefulset_that_become_too_large_for_their_host_stay_in_its_rack(
+    cluster: Cluster,
+) -> None:
+    with cluster.shop.service(lease=""):
+        cluster.api.asked("POST", STATEFUL_SETS, stateful_set(1))
+        cluster.api.until(lambda: len(bound(cluster, "app", "db")) == 3, "all run")
+        before = racks_of(bound(cluster, "app", "db"))
+        assert len({*hosts(cluster, "app", "db").values()}) == 1
+        change = {"spec": {"template": stateful_set(2)["spec"]["template"]}}
+        cluster.api.asked("PATCH", f"{STATEFUL_SETS}/db", change, content=MERGE)
+        cluster.api.until(
+            lambda: cpus(bound(cluster, "app", "db")) == ["2"] * 3, "all are of the new one"
+        )
+        assert racks_of(bound(cluster, "app", "db")) == before
+        assert len({*hosts(cluster, "app", "db").values()}) == 2
+        assert cluster.places("db") == 3
+    assert cluster.said_no_error()
+
+
 @pytest.mark.parametrize("surge", [0, 1])
 def test_a_leaderworkerset_is_updated_group_by_group(cluster: Cluster, surge: int) -> None:
     """Perhaps with one more group meanwhile, which goes at the end."""

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Collection
 from contextlib import suppress
 from functools import cached_property
+
+from msgspec.structs import replace
 
 from nri_policy.cluster.engine.search.placement import count
 from nri_policy.cluster.engine.state.cluster_state import ClusterState
@@ -12,7 +14,8 @@ from nri_policy.cluster.engine.state.tree import Tree
 from nri_policy.cluster.engine.state.zone_tree import ZoneTree
 from nri_policy.cluster.engine.unit_placement import plan_of
 from nri_policy.cluster.objects.document import with_place
-from nri_policy.cluster.requests.group import PlacementGroup, PodSet
+from nri_policy.cluster.objects.pod import Template
+from nri_policy.cluster.requests.group import PlacementGroup, PlacementRequest
 from nri_policy.cluster.requests.request import Unit, Unplaceable, units_of
 from nri_policy.native._counts import Counts
 from nri_policy.native._domains import Vector
@@ -130,23 +133,20 @@ def is_overbooked(state: ClusterState, group: PlacementGroup) -> bool:
     return False
 
 
-def has_room_for_more(
-    state: ClusterState, pod_set: PodSet, amounts: Mapping[str, int], host: str
-) -> bool:
-    """Whether a host has room for what a pod of *amounts* needs beyond a place of *pod_set* there.
+def find_nodes_with_room(
+    state: ClusterState, group: PlacementGroup, template: Template
+) -> frozenset[str]:
+    """Return the nodes with room for a pod of *template* beside the places of a *group*.
 
-    Not if that depends on the zones of the host.
+    The group has one pod set, which says on what topology.
     """
-    own = pod_set.amounts
-    more = {name: lack for name, each in amounts.items() if (lack := each - own.get(name, 0)) > 0}
-    topology = state.topology_of(pod_set)
-    if not more or topology is None or state.limits.may_refuse():
-        return not more
-    tree = state.tree(topology.name)
-    leaves = [tree.leaf_of(each.name) for each in state.view.on_host(host)]
-    return any(
-        leaf is not None
-        and tree.rows.nodes_at(leaf)
-        and all(tree.rows.room(leaf).get(name, 0) >= lack for name, lack in more.items())
-        for leaf in leaves
-    )
+    (pod_set,) = group.pod_sets
+    trial = state.fork()
+    trial.set_group(group)
+    request = PlacementRequest(topology=(pod_set.request or PlacementRequest()).topology)
+    pod = replace(pod_set, count=1, template=template, request=request)
+    try:
+        capacity = UnitCapacity(trial, Unit(workers=pod))
+    except Unplaceable:
+        return frozenset()
+    return frozenset(name for name in trial.nodes if capacity.pods(name))

@@ -42,6 +42,7 @@ from nri_policy.cluster.groups.reconcile import (
 )
 from nri_policy.cluster.groups.record import INTERNAL_ERROR, NO_FAILURE, Group, SeenGroup
 from nri_policy.cluster.groups.table import GroupTable
+from nri_policy.cluster.groups.ungating import CrowdedPlace
 from nri_policy.cluster.groups.writes import (
     GroupWrite,
     Notice,
@@ -414,6 +415,9 @@ class Controller:
             pods, condition = found.attempt.pods, found.attempt.condition
             seen = self.groups.object(key)
             has_other_places = yield from self.placer.move(seen, pods, condition)
+        elif isinstance(found.attempt, CrowdedPlace):
+            seen = self.groups.object(key)
+            has_other_places = yield from self.placer.move_place(seen, found.attempt)
         if not has_other_places:
             yield from found.otherwise
 

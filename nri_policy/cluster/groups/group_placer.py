@@ -6,7 +6,7 @@ attempt is a status to write, whose places are promised: they count before anoth
 
 from __future__ import annotations
 
-from collections.abc import Generator, Iterator, Mapping, Sequence
+from collections.abc import Collection, Generator, Iterator, Mapping, Sequence
 from datetime import datetime
 from math import inf
 
@@ -23,7 +23,7 @@ from nri_policy.cluster.groups.pod_writes import PendingPodWrites
 from nri_policy.cluster.groups.record import NONE, Group, QueuePlace, SeenGroup, rank_of
 from nri_policy.cluster.groups.table import GroupTable
 from nri_policy.cluster.groups.unbound_pods import UnboundPod
-from nri_policy.cluster.groups.ungating import remove_places
+from nri_policy.cluster.groups.ungating import CrowdedPlace, remove_places
 from nri_policy.cluster.groups.waiting import WaitingGroups, topology_name
 from nri_policy.cluster.groups.writes import NODE_FAILED, Notice, Write, WriteStatus
 from nri_policy.cluster.numa.promises import REPORT_SECONDS, LiveZones
@@ -289,32 +289,69 @@ class GroupPlacer:
         }
         if not names or self._pod_writes.under_way(key):
             return False
-        members = [each for each in self._members.live(key) if GROUP_LABEL in each.pod.annotations]
+        moved = self._place_elsewhere(group, names)
+        if moved is None:
+            return False
+        yield seen.write(replace(moved, conditions=[condition]), promised=True)
+        yield Notice(key, "Replaced", condition.message)
+        return True
+
+    def move_place(self, seen: SeenGroup, crowded: CrowdedPlace) -> Generator[Write, None, bool]:
+        """Move a place that has no room for a pod of another template to a host that has.
+
+        Without such a host, nothing changes. Return whether the group gets another status.
+        """
+        group, pod = seen.group, crowded.pod
+        if self._pod_writes.under_way(group.key):
+            return False
+        there = crowded.opening.opened(self._pod_writes.gate)
+        full = self._engine.state.nodes.keys() - crowded.roomy
+        moved = self._place_elsewhere(group, [pod.name], there, full)
+        if moved is None:
+            return False
+        yield seen.write(moved, promised=True)
+        text = f"{pod.name} needs more than host {crowded.host} has left: its place moves"
+        yield Notice(group.key, "Replaced", text)
+        return True
+
+    def _place_elsewhere(
+        self,
+        group: PlacementGroup,
+        leaving: Collection[str],
+        coming: Pod | None = None,
+        full: Collection[str] = (),
+    ) -> GroupStatus | None:
+        """Return the status of a group once the pods that are *leaving* have other hosts, if any.
+
+        One of them may be *coming* to its place only now. None go to the nodes that are *full*.
+        """
+        members = [
+            each for each in self._members.live(group.key) if GROUP_LABEL in each.pod.annotations
+        ]
+        state, status = self._engine.state, group.status
         pods: dict[str, list[Pod]] = {}
         for name, each in zip(
-            pod_set_names(members, self._engine.state.levels, group.pod_sets), members, strict=True
+            pod_set_names(members, state.levels, group.pod_sets), members, strict=True
         ):
             pods.setdefault(name, []).append(each.pod)
-        status = group.status
-        kept, more, hosts = remove_places(status.assignments, pods, names, self._engine.state.nodes)
+        if coming is not None:
+            pods.setdefault(group.pod_sets[0].name, []).append(coming)
+        kept, more, hosts = remove_places(status.assignments, pods, leaving, state.nodes)
         if not more:
-            return False
+            return None
         given_back = status.given_back + more.total()
         lost = replace(status, assignments=kept, given_back=given_back, unhealthy_nodes=[])
-        nodes = {one.name for host in hosts for one in self._engine.state.view.on_host(host)}
-        elsewhere = self._engine.without_nodes(nodes)
+        nodes = {one.name for host in hosts for one in state.view.on_host(host)}
+        elsewhere = self._engine.without_nodes(nodes.union(full))
         try:
             found = elsewhere.place(replace(group, status=lost), more=more)
         except DocumentError:
-            return False
+            return None
         before, places = (hosts_of(replace(group, status=each)) for each in (lost, found))
-        if found.assignments and not any(places[host] > before[host] for host in hosts):
-            self.statistics.replacements += 1
-            moved = replace(status, assignments=found.assignments, conditions=[condition])
-            yield seen.write(moved, promised=True)
-            yield Notice(key, "Replaced", condition.message)
-            return True
-        return False
+        if not found.assignments or any(places[host] > before[host] for host in hosts):
+            return None
+        self.statistics.replacements += 1
+        return replace(status, assignments=found.assignments)
 
     def note_lost(self, seen: SeenGroup, unhealthy: list[str]) -> None:
         """Have a group wait for places instead of those on failed hosts, before it is tried."""

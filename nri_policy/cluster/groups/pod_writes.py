@@ -11,12 +11,17 @@ from collections.abc import Collection, Iterator, Sequence
 from msgspec.structs import replace
 
 from nri_policy.cluster.engine.state.cluster_state import ClusterState
-from nri_policy.cluster.engine.unit_capacity import has_room_for_more
+from nri_policy.cluster.engine.unit_capacity import find_nodes_with_room
 from nri_policy.cluster.groups.assembly import Member, pod_set_names
 from nri_policy.cluster.groups.members import Members
 from nri_policy.cluster.groups.placed_pods import PlacedPods
 from nri_policy.cluster.groups.unbound_pods import NOT_BOUND
-from nri_policy.cluster.groups.ungating import assign_gated_pods
+from nri_policy.cluster.groups.ungating import (
+    CrowdedPlace,
+    Ungating,
+    assign_gated_pods,
+    remove_places,
+)
 from nri_policy.cluster.groups.writes import (
     NODE_FAILED,
     DeletePod,
@@ -27,6 +32,7 @@ from nri_policy.cluster.groups.writes import (
 )
 from nri_policy.cluster.objects.metadata import Key
 from nri_policy.cluster.objects.node import HOSTNAME
+from nri_policy.cluster.objects.pod import template_of
 from nri_policy.cluster.requests.group import GROUP_LABEL, PlacementGroup, hosts_of
 from nri_policy.foundation.clock import Clock
 from nri_policy.foundation.wording import quoted
@@ -75,28 +81,57 @@ class PendingPodWrites:
             state = self._members.state(key)
             if state.write is not None and state.back_off.until <= self._clock.now():
                 yield state.write
+        crowded = self.find_crowded(group, members, closed, successor)
+        waiting = None if crowded is None else crowded.opening
+        for opening in self._openings(group, members, closed):
+            if opening != waiting and self._may_ask((group.namespace, opening.pod.name)):
+                yield OpenGate(opening, group.name, self.gate)
+
+    def find_crowded(
+        self,
+        group: PlacementGroup,
+        members: Sequence[Member],
+        closed: Collection[str],
+        successor: Member | None,
+    ) -> CrowdedPlace | None:
+        """Return the place that a *successor* would get, if its host lacks room; else None."""
+        if successor is None:
+            return None
+        (pod_set,) = group.pod_sets
+        own, asked = pod_set.amounts, successor.pod.spec.effective()
+        if all(amount <= own.get(name, 0) for name, amount in asked.items()):
+            return None
+        openings = self._openings(group, members, closed)
+        opening = next((each for each in openings if each.pod.name == successor.pod.name), None)
+        if opening is None or HOSTNAME not in opening.selector:
+            return None
+        pods = {pod_set.name: [opening.opened(self.gate)]}
+        status, name = group.status, successor.pod.name
+        left, _, _ = remove_places(status.assignments, pods, [name], self._state.nodes)
+        lost = replace(status, assignments=left, given_back=status.given_back + 1)
+        template = template_of(successor.pod)
+        roomy = find_nodes_with_room(self._state, replace(group, status=lost), template)
+        found = CrowdedPlace(opening, roomy)
+        there = self._state.view.on_host(found.host)
+        return None if any(each.name in roomy for each in there) else found
+
+    def _openings(
+        self, group: PlacementGroup, members: Sequence[Member], closed: Collection[str]
+    ) -> Iterator[Ungating]:
+        """Yield the pods that may go by the places of their group."""
         members = [
             each
             for each in members
             if not each.pod.finished and not (each.pod.deleted and each.pod.gates)
         ]
         names = pod_set_names(members, self._state.levels, group.pod_sets)
-        nodes = self._state.nodes
         for assignment in group.status.assignments:
             own = [
                 self._as_asked(each)
                 for each, name in zip(members, names, strict=True)
                 if name == assignment.pod_set
             ]
-            for opening in assign_gated_pods(assignment, own, self.gate, nodes, closed):
-                if successor is not None and opening.pod.name == successor.pod.name:
-                    (pod_set,) = group.pod_sets
-                    amounts = opening.pod.spec.effective()
-                    host = opening.selector.get(HOSTNAME, "")
-                    if not has_room_for_more(self._state, pod_set, amounts, host):
-                        continue
-                if self._may_ask((group.namespace, opening.pod.name)):
-                    yield OpenGate(opening, group.name, self.gate)
+            yield from assign_gated_pods(assignment, own, self.gate, self._state.nodes, closed)
 
     def _as_asked(self, member: Member) -> Member:
         """Return a pod as it is once its gate is open, if that is under way."""

@@ -44,11 +44,13 @@ from nri_policy.cluster.groups.unbound_pods import (
     UnboundPod,
     find_overdue,
 )
+from nri_policy.cluster.groups.ungating import CrowdedPlace
 from nri_policy.cluster.groups.updated_pods import find_successor, with_new_template
 from nri_policy.cluster.groups.writes import CreateGroup, Notice, Write, WriteSpec
 from nri_policy.cluster.objects.document import DocumentError
 from nri_policy.cluster.objects.metadata import Key
-from nri_policy.cluster.objects.scheduler_constraints import describe
+from nri_policy.cluster.objects.pod import Pod
+from nri_policy.cluster.objects.scheduler_constraints import VOLUME, describe
 from nri_policy.cluster.requests.group import (
     Condition,
     GroupStatus,
@@ -93,7 +95,7 @@ class Reconciled(Struct, frozen=True):
     record: Group  # with its place in the queue, when to look again, and what it lacks
     problems: Mapping[Key, str] = MappingProxyType({})  # of its pods, as their Events say
     writes: Sequence[Write] = ()
-    attempt: Replacement | PodMove | None = None
+    attempt: Replacement | PodMove | CrowdedPlace | None = None  # the last: to move it
     otherwise: Sequence[Write] = ()  # writes if there is no attempt, or it changes no places
 
 
@@ -144,7 +146,7 @@ class _Reconciliation:
         self._record = view.groups[key]
         self._problems: dict[Key, str] = {}
         self._writes: list[Write] = []
-        self._attempt: Replacement | PodMove | None = None
+        self._attempt: Replacement | PodMove | CrowdedPlace | None = None
         self._otherwise: list[Write] = []
 
     def run(self) -> Reconciled:
@@ -274,9 +276,11 @@ class _Reconciliation:
         if self._is_any_gated() and self._view.is_contested(self._key):
             self._look_again(self._view.clock.now())  # in the next step: pods have news
         else:
-            successor = self._find_successor()
-            members = self._members_to_serve(successor)
-            self._otherwise += pod_writes.open(group, members, unhealthy, successor)
+            members = self._members_to_serve()
+            self._otherwise += pod_writes.open(group, members, unhealthy, self._successor)
+            crowded = None if unhealthy else self._crowded
+            if crowded is not None and self._attempt is None and _may_move(crowded.pod):
+                self._attempt = crowded
 
     def _keep_healthy(self) -> None:
         """Find the next writes of a group on healthy hosts, but for gates to open."""
@@ -406,9 +410,17 @@ class _Reconciliation:
         new = [each.pod.name for each in self._unlike if self._is_gated(each)]
         if not new:
             return ""
+        why = ""
+        if self._crowded is not None:
+            pod = self._crowded.pod
+            why = f"; {pod.name} needs more than host {self._crowded.host} has left, and "
+            if _may_move(pod):
+                why += "no other host that the group may use has room for it"
+            else:
+                why += "stays there as it has a persistent volume"
         return (
             f"{counted(len(new), 'pod')} with another template than those that its places are for:"
-            f" {some(new)}; the group is placed anew once none of the old is there"
+            f" {some(new)}{why}; the group is placed anew once none of the old is there"
         )
 
     def _unjudged(self) -> str:
@@ -424,8 +436,9 @@ class _Reconciliation:
         places = places_by_pod_set(self._group).total()
         return self._members if len(self._members) > places else []
 
-    def _find_successor(self) -> Member | None:
-        """Return the pod of another template that may go next to a place of the group, if any."""
+    @cached_property
+    def _successor(self) -> Member | None:
+        """The pod of another template that may go next to a place of the group, if any."""
         if not self._is_any_gated():
             return None
         gate, levels = self._view.pod_writes.gate, self._view.state.levels
@@ -434,16 +447,22 @@ class _Reconciliation:
             self._look_again(self._view.clock.now() + UNBOUND_SECONDS)
         return found
 
-    def _members_to_serve(self, successor: Member | None) -> list[Member]:
+    @cached_property
+    def _crowded(self) -> CrowdedPlace | None:
+        """The place that the successor would get, if its host lacks room for it."""
+        members = self._members_to_serve()
+        return self._view.pod_writes.find_crowded(self._group, members, (), self._successor)
+
+    def _members_to_serve(self) -> list[Member]:
         """Return the pods that may get places: where they are too many, not those of new owners.
 
-        Of those of another template that wait for the old ones to go, only the *successor* may.
+        Of those of another template that wait for the old ones to go, only the successor may.
         """
         members = self._view.members.of(self._key)
         unlike = {
             each.pod.name
             for each in self._unlike
-            if each is not successor
+            if each is not self._successor
             and self._is_gated(each)
             # LWS replaces all pods of a group
             and (each.membership.lws or each.membership.pod_set is None)
@@ -464,3 +483,8 @@ class _Reconciliation:
         levels = {level for each in topologies if each is not None for level in each.levels}
         missing = self._view.failed_hosts.missing_label(hosts_of(self._group), levels)
         return "" if missing is None else f"{missing[0]} has no label {missing[1]} any more"
+
+
+def _may_move(successor: Pod) -> bool:
+    """Whether a pod may go to another host than its predecessor: its volume may be bound there."""
+    return VOLUME not in successor.constraints

@@ -43,6 +43,23 @@ class Ungating(Struct, frozen=True):
         )
 
 
+class CrowdedPlace(Struct, frozen=True):
+    """A place without room for the pod that would get it, and the nodes that have room."""
+
+    opening: Ungating
+    roomy: frozenset[str]
+
+    @property
+    def pod(self) -> Pod:
+        """The pod."""
+        return self.opening.pod
+
+    @property
+    def host(self) -> str:
+        """The host of the place."""
+        return self.opening.selector[HOSTNAME]
+
+
 def assign_gated_pods(
     assignment: Assignment,
     members: Sequence[Member],

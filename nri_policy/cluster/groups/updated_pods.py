@@ -2,8 +2,8 @@
 
 A rolling update deletes a pod, and waits until its successor is ready before the next one. So the
 successor gets the place that its group has for it, if it asks for no other nodes, and the host has
-room for what it requests more. Pods that request more go one by one: what a pod uses beyond its
-place counts once it is bound.
+room for what it requests more; else the place moves. Pods that request more go one by one: what a
+pod uses beyond its place counts once it is bound.
 """
 
 from __future__ import annotations

@@ -22,6 +22,9 @@ def _own_kind_over(label: str) -> str:
     return f"{_OWN_KIND} over {label}"
 
 
+VOLUME = "a persistent volume"
+
+
 class _Volume(Struct, rename="camel", gc=False):
     persistent_volume_claim: dict[str, Any] | None = None
     ephemeral: dict[str, Any] | None = None
@@ -150,7 +153,7 @@ def constraints_of(
         if each.when_unsatisfiable != "ScheduleAnyway"
     ]
     found = {
-        "a persistent volume": claims,
+        VOLUME: claims,
         "pod affinity": bool(near) or not all(own_kind),
         _OWN_KIND: any(
             own and each.topology_key == HOSTNAME for own, each in zip(own_kind, apart, strict=True)

@@ -9,7 +9,7 @@ import pytest
 from nri_policy.cluster.numa.promises import CHOSEN_SECONDS
 from nri_policy.cluster.objects.pod import read_pod
 from nri_policy.cluster.zones.zone import read_zones
-from tests.support.placement_world import HOSTS, Play
+from tests.support.placement_world import GATE, HOSTS, OTHER, Play
 from tests.support.zone_reports import zone_report
 from tests.unit.cluster.written import HOSTNAME
 
@@ -158,3 +158,47 @@ def test_hosts_are_set_aside_whose_zones_could_hold_the_group() -> None:
     status = play.world.group("job-gang").status
     assert status.reserved == ["h4", "h5"]
     assert status.message.startswith("reserved: rack r2, 0 of 3 pods fit now, since 0 min; ")
+
+
+def put_pod(play: Play, index: int, cpu: int) -> None:
+    """Make a Guaranteed pod of a StatefulSet whose two pods are a group."""
+    amounts = {"cpu": str(cpu), "memory": "1"}
+    metadata = {
+        "name": f"db-{index}",
+        "uid": f"db-{index}-{cpu}",
+        "annotations": {
+            "kueue.x-k8s.io/podset-required-topology": RACK,
+            "placement.nri/group": "db",
+            "placement.nri/group-size": "2",
+        },
+        "ownerReferences": [
+            {"kind": "StatefulSet", "name": "db", "uid": "u-db", "controller": True}
+        ],
+    }
+    spec = {
+        "containers": [{"name": "c", "resources": {"requests": amounts, "limits": amounts}}],
+        "schedulingGates": [{"name": GATE}, {"name": OTHER}],
+    }
+    play.world.put("pods", {"metadata": metadata, "spec": spec})
+
+
+@pytest.mark.parametrize(("free", "expected"), [((2, 1), "h1"), ((1, 1), "h0"), ((0, 0), "")])
+def test_a_pod_that_an_update_makes_larger_goes_where_zones_of_the_rack_take_it(
+    free: tuple[int, int], expected: str
+) -> None:
+    """To its own host, h0, if that takes it; to no other rack."""
+    play = aligned(h0=(2, 1))
+    play.world.delete("pods", "web")
+    for index in (0, 1):
+        put_pod(play, index, 1)
+    play.rest()
+    assert {play.world.objects["pods"][f"db-{index}"]["spec"]["nodeName"] for index in (0, 1)} == {
+        "h0"
+    }
+    report(play, "h0", *((2, 0) if expected == "h0" else (0, 1)))
+    report(play, "h1", *free)
+    report(play, "h2", 2, 2)
+    play.world.delete("pods", "db-1")
+    put_pod(play, 1, 2)
+    play.rest()
+    assert play.world.objects["pods"]["db-1"]["spec"].get("nodeName", "") == expected

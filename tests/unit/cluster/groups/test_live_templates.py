@@ -155,38 +155,74 @@ def test_room_is_free_again_that_the_new_pods_do_not_need() -> None:
     assert hosts_of_db(play) == before
 
 
-def test_a_new_pod_that_needs_more_than_its_host_has_waits() -> None:
+WAITS = (
+    "1 pod with another template than those that its places are for: db-1; db-1 needs more than"
+    " host h0 has left, and {}; the group is placed anew once none of the old is there"
+)
+
+
+def fill(play: Play, host: str, cpu: int) -> None:
+    spec = pod_spec({"cpu": cpu}, nodeName=host)
+    play.world.put("pods", {"metadata": {"name": f"on-{host}", "uid": host}, "spec": spec})
+
+
+def test_a_new_pod_that_needs_more_than_its_host_has_goes_to_another_of_its_rack() -> None:
     play = empty()
     assert {*run_db(play, 1).values()} == {"h0"}
+    fill(play, "h1", 1)
+    for index in (2, 1, 0):
+        replace_pod(play, index, 2)
+    assert hosts_of_db(play) == {"db-0": "h0", "db-1": "h1", "db-2": "h0"}
+    status = play.world.group("db").status
+    assert (status.state, status.message) == ("Running", "")
+    assert cpus_of_db(play) == [2000]
+    assert "db-1 needs more than host h0 has left: its place moves" in play.notices["db"]
+    play.world.submit("other", 1, 1, RACK)
+    play.rest()
+    assert play.world.let_go("other") == (1, 1)
+
+
+def test_a_new_pod_waits_if_no_host_of_its_rack_has_room() -> None:
+    """Other racks have, and h1 has room for a pod of the old template."""
+    play = empty()
+    assert {*run_db(play, 1).values()} == {"h0"}
+    fill(play, "h1", 3)
     replace_pod(play, 2, 2)
     assert hosts_of_db(play)["db-2"] == "h0"
     replace_pod(play, 1, 2)
     assert hosts_of_db(play)["db-1"] == ""
     status = play.world.group("db").status
     assert status.state == "Placed"
-    assert status.message == (
-        "1 pod with another template than those that its places are for: db-1;"
-        " the group is placed anew once none of the old is there"
-    )
-
-
-def test_a_new_pod_goes_once_another_pod_made_room() -> None:
-    play = empty()
-    assert {*run_db(play, 1).values()} == {"h0"}
-    spec = pod_spec({"cpu": 1}, nodeName="h0")
-    play.world.put("pods", {"metadata": {"name": "web", "uid": "w"}, "spec": spec})
-    replace_pod(play, 2, 2)
-    assert hosts_of_db(play)["db-2"] == ""
-    play.world.delete("pods", "web")
+    why = "no other host that the group may use has room for it"
+    assert status.message == WAITS.format(why)
+    assert play.notices["db"].endswith(status.message)
+    play.world.delete("pods", "on-h1")
     play.now += 30.0
     play.rest()
-    assert hosts_of_db(play)["db-2"] == "h0"
+    assert hosts_of_db(play)["db-1"] == "h1"
+
+
+def test_a_new_pod_with_a_volume_waits_for_room_on_its_host() -> None:
+    """The volume may be a local one."""
+    play = empty()
+    assert {*run_db(play, 1).values()} == {"h0"}
+    fill(play, "h0", 1)
+    volumes = [{"name": "data", "persistentVolumeClaim": {"claimName": "data-db"}}]
+    replace_pod(play, 1, 2, volumes=volumes)
+    assert hosts_of_db(play)["db-1"] == ""
+    status = play.world.group("db").status
+    assert status.message == WAITS.format("stays there as it has a persistent volume")
+    play.world.delete("pods", "on-h0")
+    play.now += 30.0
+    play.rest()
+    assert hosts_of_db(play)["db-1"] == "h0"
 
 
 def test_new_pods_that_need_more_go_one_by_one() -> None:
     """What one of them uses beyond its place counts once it is bound."""
     play = empty()
     assert {*run_db(play, 1).values()} == {"h0"}
+    fill(play, "h1", 4)
     for index in (1, 2):
         play.world.delete("pods", f"db-{index}")
         put_pod(play, index, 2, "new")
