@@ -7,6 +7,7 @@ attempt is a status to write, whose places are promised: they count before anoth
 from __future__ import annotations
 
 from collections.abc import Collection, Generator, Iterator, Mapping, Sequence
+from contextlib import suppress
 from datetime import datetime
 from math import inf
 
@@ -374,10 +375,15 @@ class GroupPlacer:
             return False
         degraded = replace(group.status, state="Degraded", unhealthy_nodes=unhealthy, conditions=[])
         found = self._try(key, replace(group, status=degraded))
+        given_back = group.status.given_back
+        if not found.assignments and self._pod_writes.are_all_gated(key):
+            with suppress(DocumentError):
+                anew = self.waiting.place_anew(key, replace(group, status=degraded))
+                found, given_back = (anew, 0) if anew.assignments else (found, given_back)
         if found.assignments:
             self.queue.remove(key)
             self.statistics.replacements += 1
-            status = replace(found, given_back=group.status.given_back)
+            status = replace(found, given_back=given_back)
             problem, reason = status.message, "Replaced"
         elif self._engine.state.settings.failure.fail_fast and all(
             any(owner.controller for owner in each.pod.owners) for each in self._members.live(key)

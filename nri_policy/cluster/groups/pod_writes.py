@@ -58,6 +58,11 @@ class PendingPodWrites:
         """Whether a pod of a group is about to be let go to a place."""
         return group in self._members.opening
 
+    def are_all_gated(self, group: Key) -> bool:
+        """Whether a group has pods, and none of them has been let go."""
+        members = self._members.live(group)
+        return bool(members) and all(self.gate in each.pod.gates for each in members)
+
     def _may_ask(self, key: Key) -> bool:
         return self._members.state(key).may_change(self._clock.now())
 

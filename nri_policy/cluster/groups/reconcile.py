@@ -206,6 +206,9 @@ class _Reconciliation:
     def _is_any_gated(self) -> bool:
         return any(map(self._is_gated, self._members))
 
+    def _are_all_gated(self) -> bool:
+        return bool(self._members) and all(map(self._is_gated, self._members))
+
     def _wait(self) -> None:
         """Have a group without places wait in the queue, if all of its pods are there."""
         group = self._group
@@ -273,6 +276,8 @@ class _Reconciliation:
             self._keep_healthy()
         elif self._record.place is None or unhealthy != group.status.unhealthy_nodes:
             self._attempt = Replacement(unhealthy)
+        if unhealthy and not pod_writes.under_way(self._key) and self._are_all_gated():
+            return  # none is let go before all can be
         if self._is_any_gated() and self._view.is_contested(self._key):
             self._look_again(self._view.clock.now())  # in the next step: pods have news
         else:
@@ -304,7 +309,7 @@ class _Reconciliation:
 
     def _lost_places(self) -> str:
         """Return why a group has to be placed anew before any gate is opened; empty if not."""
-        if not self._members or not all(map(self._is_gated, self._members)):
+        if not self._are_all_gated():
             return ""
         if self._view.pod_writes.under_way(self._key) or self._view.is_contested(self._key):
             return ""

@@ -24,7 +24,7 @@ from nri_policy.cluster.groups.record import NONE, Rank, Reservation
 from nri_policy.cluster.groups.table import GroupTable
 from nri_policy.cluster.objects.metadata import Key
 from nri_policy.cluster.objects.pod import Pod
-from nri_policy.cluster.requests.group import GROUP_LABEL, GroupStatus, PlacementGroup
+from nri_policy.cluster.requests.group import GROUP_LABEL, GroupStatus, PlacementGroup, hosts_of
 from nri_policy.cluster.requests.request import spread_labels
 from nri_policy.foundation.wording import counted
 
@@ -267,6 +267,20 @@ class WaitingGroups:
         else:
             self._known.add(key, group, aside)
         return self._seen(key, found)
+
+    def place_anew(self, key: Key, group: PlacementGroup) -> GroupStatus:
+        """Return the status of a group of the queue if all of its pods went elsewhere.
+
+        If none of its hosts is left, it could have gone anywhere already.
+        Raises DocumentError.
+        """
+        status = group.status
+        if hosts_of(group).keys() <= {*status.unhealthy_nodes}:
+            return GroupStatus()
+        steps = self._engine.state.usages.steps_beside(group)
+        lacking = [each for each in steps if each.key in self.queue]
+        engine = self._without(self._aside(self.queue.rank(key)))
+        return engine.place(replace(group, status=GroupStatus()), lacking=lacking)
 
     def see_step(self, group: PlacementGroup) -> None:
         """React to a group that moved or went: other steps of its JobSet share another domain."""
