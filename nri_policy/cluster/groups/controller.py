@@ -366,8 +366,11 @@ class Controller:
         What groups have lost is placed anew once it is known what all of them have lost.
         """
         for key in self._slice(self._counted):
-            if self.groups[key].error.until <= self._clock.now():
+            pause = self.groups[key].error.until
+            if pause <= self._clock.now():
                 yield from self._guard(key, self._reconcile(key))
+            else:
+                self.groups.look_again(key, pause)
         lost, self._lost = self._lost, {}
         for key, found in lost.items():
             yield from self._guard(key, self._replace(key, found))

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Collection, Iterator, Sequence
+from math import inf
 
 from msgspec.structs import replace
 
@@ -62,6 +63,12 @@ class PendingPodWrites:
         """Whether a group has pods, and none of them has been let go."""
         members = self._members.live(group)
         return bool(members) and all(self.gate in each.pod.gates for each in members)
+
+    def next_try(self, members: Sequence[Member]) -> float:
+        """Return when the first pause ends of those that pods are left alone for."""
+        now = self._clock.now()
+        pauses = (each.state.back_off.until for each in self._members.records(members))
+        return min((until for until in pauses if until > now), default=inf)
 
     def _may_ask(self, key: Key) -> bool:
         return self._members.state(key).may_change(self._clock.now())

@@ -102,8 +102,9 @@ class Reconciled(Struct, frozen=True):
 def reconcile(key: Key, view: View) -> Reconciled:
     """Return a group's next record and its writes; changes nothing itself."""
     record = view.groups[key]
-    if record.is_busy(view.clock.now()):
-        return Reconciled(record)
+    now = view.clock.now()
+    if record.is_busy(now):
+        return Reconciled(record.with_look(record.back_off.until) if record.pauses(now) else record)
     members = view.members.live(key)
     if record.seen is not None and view.members.is_unreadable(key):
         return Reconciled(record)
@@ -152,6 +153,7 @@ class _Reconciliation:
     def run(self) -> Reconciled:
         """Return what follows."""
         self._decide()
+        self._look_again(self._view.pod_writes.next_try(self._members))
         return Reconciled(
             self._record, self._problems, self._writes, self._attempt, self._otherwise
         )
@@ -191,8 +193,7 @@ class _Reconciliation:
             self._change(place=self._view.placer.queue_place(self._group, since, created))
 
     def _look_again(self, at: float) -> None:
-        if at < self._record.look_at:
-            self._change(look_at=at)
+        self._record = self._record.with_look(at)
 
     def _write_status(self, status: GroupStatus) -> None:
         self._writes.append(self._seen.write(status))

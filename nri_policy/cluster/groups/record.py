@@ -145,6 +145,10 @@ class Group(Struct, frozen=True, kw_only=True):
         """Whether no write is to be sent yet, because the latest ones failed."""
         return self.back_off.until > now
 
+    def with_look(self, at: float) -> Group:
+        """Return this, looked at then at the latest, without news."""
+        return replace(self, look_at=at) if at < self.look_at else self
+
     def is_busy(self, now: float) -> bool:
         """Whether a write is pending, or paused after a failure."""
         return self.write is not None or self.pauses(now)

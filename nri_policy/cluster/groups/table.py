@@ -108,8 +108,7 @@ class GroupTable:
 
     def look_again(self, key: Key, at: float) -> None:
         """Have a group looked at then, without news."""
-        if at < self[key].look_at:
-            self.update(key, look_at=at)
+        self.put(key, self[key].with_look(at))
 
     def say(self, key: Key, problem: str) -> bool:
         """Record what a group lacks; return whether that is news."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from nri_policy.cluster.groups.writes import OpenGate
 from tests.support.placement_world import assigned, empty
 
 RACK = "example.com/rack"
@@ -37,3 +38,23 @@ def test_a_group_whose_host_fails_before_any_pod_is_let_go_is_placed_anew(
         play.world.finish("one")
         play.rest()
         assert play.world.let_go("j") == (2, 2)
+
+
+def test_a_gate_that_was_not_opened_is_opened_after_a_pause_whatever_is_seen_before() -> None:
+    """While the pause lasts gates are closed, there is news, and then they are not."""
+    play = empty()
+    play.world.submit("j", 2, 4, RACK)
+    play.world.refuse = lambda write: (
+        "no" * (isinstance(write, OpenGate) and write.opening.pod.name == "j-1")
+    )
+    play.rest()
+    assert play.world.let_go("j") == (1, 2)
+    play.world.refuse = lambda _write: ""
+    play.contested = True
+    play.world.put("pods", play.world.objects["pods"]["j-0"])
+    play.rest()
+    play.contested = False
+    play.rest()
+    play.now += 60.0
+    play.rest()
+    assert play.world.let_go("j") == (2, 2)

@@ -6,7 +6,9 @@ from typing import Any
 
 import pytest
 
+from nri_policy.cluster.groups.pod_writes import PendingPodWrites
 from nri_policy.cluster.groups.unbound_pods import UNBOUND_SECONDS
+from nri_policy.cluster.groups.writes import WriteStatus
 from tests.support.placement_world import Object, Play, assigned, empty
 from tests.unit.cluster.written import HOSTNAME, pod_spec
 
@@ -212,3 +214,26 @@ def test_a_group_stays_on_a_host_that_has_less_of_what_it_does_not_ask_for() -> 
     play.world.put("pods", item | {"status": {"phase": "Running"}})
     play.rest()
     assert (assigned(play), play.world.let_go("j")) == ({"h0": 2, "h1": 1}, (3, 3))
+
+
+@pytest.mark.parametrize("ours", [True, False])
+def test_a_pod_that_is_not_bound_is_seen_after_a_pause_of_its_group(
+    ours: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The pause is for a status that was refused, or an error of ours; it ends after 30 seconds."""
+    play = started()
+    occupy(play, "h1", 3)
+    refuse(play, "j-2")
+    wait(play, UNBOUND_SECONDS - 0.1)
+    item = play.world.objects["nodes"]["h0"]
+    del item["metadata"]["labels"][RACK]
+    play.world.put("nodes", item)
+    with monkeypatch.context() as patched:
+        if ours:
+            patched.setattr(PendingPodWrites, "fail_lost", None)
+        patched.setattr(play.world, "refuse", lambda each: "no" * isinstance(each, WriteStatus))
+        play.rest(schedule=False)
+    wait(play, 0.1)
+    assert conditions(play) == []
+    wait(play, 60.0)
+    assert [name for name, _ in conditions(play)] == ["PodsNotBound"]
