@@ -26,6 +26,7 @@ from itertools import islice
 from typing import Any, NoReturn, Protocol, TypeVar
 
 from nri_policy.delivery import inputs
+from nri_policy.delivery.alarm import Alarm
 from nri_policy.delivery.cpuset_checks import CpusetCheck, enforce
 from nri_policy.delivery.cpuset_files import Change
 from nri_policy.delivery.delivery_state import DeliveryState
@@ -91,17 +92,17 @@ class Executor:
         self.lock = asyncio.Lock()
         self.scope_trouble = ""  # the latest refusal of systemd, or empty
         self._tasks: set[asyncio.Task[Any]] = set()  # that no request waits for any longer
-        self._changed = asyncio.Event()  # set when something is due before `_wake_at`
-        self._wake_at = math.inf  # when the loop looks at its plan again
+        self._alarm = Alarm(clock)  # wakes up the loop
         self.messages = Messages(self.state, self.apply, self.clock, self._unbar_in_time)
         self.survey = Survey(self.state, cgroups, self.apply, self.clock, self._begin)
 
     def apply(self, event: Input) -> None:
         """Pass an input to the state, and report its events."""
-        for each in self.state.apply(event, self.clock.now()):
+        now = self.clock.now()
+        for each in self.state.apply(event, now):
             self._reporter.report(each)
-        if self.state.is_due_before(self._wake_at):
-            self._changed.set()
+        if (at := self.state.next_due()) < self._alarm.at:
+            self._alarm.set(at, now)
         self.messages.note_pending()
 
     def note_request(self) -> None:
@@ -118,33 +119,28 @@ class Executor:
     async def run(self, link: Link) -> NoReturn:
         """Carry out the plan."""
         running = set[Action]()
-        async with asyncio.TaskGroup() as group:
-            while True:
-                self._changed.clear()
-                now, wake = self.clock.now(), math.inf
-                self.state.calls_are_safe = link.calls_are_safe is not False
-                self.state.apply(inputs.TimePassed(), now)
-                for action, at in self.state.plan(now).items():
-                    if action in running:
-                        continue
-                    if at > now:
-                        wake = min(wake, at)
-                        continue
-                    running.add(action)
-                    group.create_task(self._do(action, link, running), name=action.value)
-                self._wake_at = wake
-                await self._wait(wake - now)
-
-    async def _wait(self, seconds: float) -> None:
-        """Wait until something is due earlier than planned, *seconds* at most."""
-        if seconds == math.inf:
-            await self._changed.wait()
-            return
-        stop_timer = self.clock.call_later(seconds, self._changed.set)
         try:
-            await self._changed.wait()
+            async with asyncio.TaskGroup() as group:
+                while True:
+                    self._begin_due(group, link, running)
+                    await self._alarm.rang.wait()
         finally:
-            stop_timer()
+            self._alarm.stop()
+
+    def _begin_due(self, group: asyncio.TaskGroup, link: Link, running: set[Action]) -> None:
+        """Begin the actions that are due, and wake up for the next one."""
+        now, wake = self.clock.now(), math.inf
+        self.state.calls_are_safe = link.calls_are_safe is not False
+        self.state.apply(inputs.TimePassed(), now)
+        for action, at in self.state.plan(now).items():
+            if action in running:
+                continue
+            if at > now:
+                wake = min(wake, at)
+                continue
+            running.add(action)
+            group.create_task(self._do(action, link, running), name=action.value)
+        self._alarm.set(wake, now)
 
     async def _do(self, action: Action, link: Link, running: set[Action]) -> None:
         # it makes nothing due, so the loop need not look again

@@ -44,6 +44,7 @@ PATIENCE = 1.0  # seconds for an answer to come by, before a call of our own
 PATIENCE_TO_REGISTER = 5.0  # seconds, where it takes a new registration
 PAUSE = 1.0  # seconds without an answer, before one informs of what is in force already
 MAX_TRIES = 4  # times that a change is sent again; each call waits twice as long as the one before
+_UNCONDITIONAL = (Action.WRITE, Action.READ, Action.QUOTAS, Action.PARTITIONS, Action.OVERLAPS)
 
 
 class NextActions(Occupancy):
@@ -83,16 +84,19 @@ class NextActions(Occupancy):
                 due[action] = math.inf
         return {each: max(at, now) for each, at in due.items() if at < math.inf}
 
-    def is_due_before(self, at: float) -> bool:
-        """Whether the plan has anything to do before a time: after each input, so it is cheap."""
+    def next_due(self) -> float:
+        """Return when the plan has something to do: after each input, so it is cheap."""
         due = self.due
-        files = min(due[Action.WRITE], due[Action.READ], due[Action.QUOTAS])
-        if min(files, due[Action.PARTITIONS], due[Action.OVERLAPS]) < at:
-            return True
-        for action, ids in self._concerned:
-            if ids and (due[action] < at or (action is Action.INFORM and due[action] == math.inf)):
-                return True  # `TimePassed` says when the first INFORM is due
-        return bool(self.waiting) and (self._send_since == math.inf or self._send_at() < at)
+        at = min(map(due.__getitem__, _UNCONDITIONAL))
+        if self.unrecorded:  # `TimePassed` says when the first INFORM and SEND are due
+            at = min(at, due[Action.INFORM] if due[Action.INFORM] < math.inf else -math.inf)
+        if self.volatile:
+            at = min(at, due[Action.PERSIST])
+        if self.resizes:
+            at = min(at, due[Action.RESIZES])
+        if self.waiting:
+            at = min(at, -math.inf if self._send_since == math.inf else self._send_at())
+        return at
 
     def _send_at(self) -> float:
         """Return when changes that no answer has carried are sent another way (§3.7)."""

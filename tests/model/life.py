@@ -375,7 +375,6 @@ class Daemon:
         able, state = tuple(self._able()), self.executor.state
         patient = bool(able or state.in_flight or state.unwritable or state.trouble)
         patient = patient or state.plan(loop.now).keys() - NO_ACTIONS != set()
-        self.executor._changed.clear()
         tried = bool(self.executor.state.unwritable or self.executor.state.trouble)
         if loop.tasks or loop.jobs:
             inputs = (*before.inputs, what)

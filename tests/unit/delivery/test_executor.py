@@ -22,13 +22,13 @@ async def test_an_input_wakes_the_loop_only_if_something_is_due_before_it_wakes_
     node = Node(Engine(nodes.machine(), nodes.settings()))
     times = iter((10.0, 12.0, 11.0))
     executor = Executor(node, None, clock=Clock(now=lambda: next(times)))
-    executor._wake_at = 12.0
+    executor._alarm.at = 12.0
     executor.apply(RequestBegan())
-    assert not executor._changed.is_set()
+    assert not executor._alarm.rang.is_set()
     executor.apply(PodsChanged(pod_ids=["any"]))
-    assert not executor._changed.is_set(), "it wakes at that time"
+    assert not executor._alarm.rang.is_set(), "it wakes at that time"
     executor.apply(PodsChanged(pod_ids=["any"]))
-    assert executor._changed.is_set()
+    assert executor._alarm.rang.is_set()
 
 
 class Looking:
@@ -54,7 +54,7 @@ class Looking:
             await asyncio.sleep(0)
 
 
-async def test_the_end_of_an_action_wakes_the_loop_only_if_something_is_due_by_it() -> None:
+async def test_the_loop_looks_at_its_plan_only_when_something_is_due() -> None:
     looking, looks = Looking(), 0
 
     async def look() -> None:
@@ -63,13 +63,16 @@ async def test_the_end_of_an_action_wakes_the_loop_only_if_something_is_due_by_i
 
     looking.executor.looks[Action.QUOTAS] = look
     await looking.settle()
-    looking.executor.apply(CpusetsTouched())  # a look is due after 0.1 s
+    looking.executor.apply(CpusetsTouched())
     await looking.settle()
-    assert looking.plans == 2
+    assert looking.plans == 1, "a look at cpusets is due after 0.1 s"
     looking.executor.apply(PodsChanged(pod_ids=["any"]))
     await looking.settle()
     assert looks == 1
-    assert looking.plans == 3, "the next look at quotas is due after 0.5 s"
+    assert looking.plans == 2, "the next look at quotas is due after 0.5 s"
+    looking.time.advance(0.11)
+    await looking.settle()
+    assert looking.plans == 3
     looking.running.cancel()
 
 
