@@ -11,7 +11,8 @@ import asyncio
 import socket
 import statistics
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from typing import TypeVar
 
 from google.protobuf.message import Message
 
@@ -25,12 +26,18 @@ from nri_policy.proto import nri_pb2 as pb
 
 ROUNDS = 3000
 
+_T = TypeVar("_T")
+
 
 class Idle:
     """A plugin that gives each container the same CPUs and is otherwise content."""
 
     def begin(self, call: Call) -> None: ...
     def end(self) -> None: ...
+
+    def step(self, work: Callable[[], _T]) -> _T:
+        return work()
+
     async def run_pod_sandbox(self, pod: pb.PodSandbox) -> None: ...
     async def update_pod_sandbox(self, request: pb.UpdatePodSandboxRequest) -> None: ...
     async def stop_pod_sandbox(self, pod: pb.PodSandbox) -> None: ...

@@ -5,8 +5,9 @@ not be interrupted, so it takes a turn: `async with node.turn`. Turns are first 
 Readers need no turn: `view` is replaced as a whole after each event and each change of the pods.
 
 An answer waits only for the engine and for `commit`. Observers are called later, in one pass for
-all pending decisions, when the task that handles a request yields, which is after it has sent its
-answer. A reader of data that an observer collects calls `catch_up` first.
+all pending decisions: after the step of a request that has sent its answer or waits for something,
+otherwise in the next turn of the loop. A reader of data that an observer collects calls `catch_up`
+first.
 """
 
 from __future__ import annotations
@@ -17,6 +18,7 @@ import time
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager
+from typing import TypeVar
 
 from msgspec.structs import replace
 
@@ -28,6 +30,8 @@ from nri_policy.node.view import NodeView, Sandbox, view_of
 from nri_policy.workload.pod import Container
 
 log = logging.getLogger(__name__)
+
+_T = TypeVar("_T")
 
 Observer = Callable[[Event, Outcome, NodeView], None]  # the view is the one after the event
 
@@ -51,6 +55,7 @@ class Node:
         self._took = time_decision
         self._pending: deque[tuple[Event, Outcome, NodeView, float]] = deque()
         self._turn = asyncio.Lock()
+        self._stepping = False  # observers are called at the end of a step
         self._observers: list[Observer] = []
         self.view = view_of(engine)
 
@@ -66,6 +71,18 @@ class Node:
         """
         self.catch_up()
         self._observers += observers
+
+    def step(self, work: Callable[[], _T]) -> _T:
+        """Do a step of a request, and call observers for what it has decided.
+
+        The step ends with the answer, or where the request waits, so that the runtime need not.
+        """
+        self._stepping = True
+        try:
+            return work()
+        finally:
+            self._stepping = False
+            self.catch_up()
 
     def catch_up(self) -> None:
         """Call observers for pending decisions now; log their exceptions."""
@@ -93,7 +110,8 @@ class Node:
         seconds = time.perf_counter() - began
         self._commit(event, outcome, self.view)
         self._pending.append((event, outcome, self.view, seconds))
-        asyncio.get_running_loop().call_soon(self.catch_up)  # the first call handles all
+        if not self._stepping:
+            asyncio.get_running_loop().call_soon(self.catch_up)  # the first call handles all
         if isinstance(outcome, Decision):
             return outcome
         raise outcome

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
-from typing import Protocol
+from collections.abc import Callable, Sequence
+from typing import Protocol, TypeVar
 
 from google.protobuf.message import Message
 from msgspec import Struct
@@ -23,6 +23,8 @@ from nri_policy.proto.nri_pb2 import (
     UpdatePodSandboxRequest,
 )
 
+_T = TypeVar("_T")
+
 
 class Plugin(Protocol):
     """Handles requests, one at a time and in the order in which the runtime sent them.
@@ -40,6 +42,10 @@ class Plugin(Protocol):
 
     def end(self) -> None:
         """Note that this method has ended."""
+
+    def step(self, work: Callable[[], _T]) -> _T:
+        """Do the first step of a request, which ends with its answer, or where it waits."""
+        return work()
 
     async def configure(self, request: ConfigureRequest, runtime: Runtime) -> Events:
         """Take note of the runtime that a new connection leads to; return the events to hear."""

@@ -210,7 +210,7 @@ class PluginService:
             call.method = _STATE_CHANGES[request.event]
         serving = self._serve(call, request, answer)
         try:
-            awaited = serving.send(None)
+            awaited = self._plugin.step(partial(serving.send, None))
         except StopIteration:
             return None
         seconds = received + LATE * budget - self._clock.now()

@@ -9,7 +9,7 @@ from __future__ import annotations
 import logging
 from collections import Counter
 from collections.abc import Callable, Collection, Sequence
-from typing import NoReturn
+from typing import NoReturn, TypeVar
 
 from google.protobuf.message import Message
 
@@ -29,6 +29,8 @@ from nri_policy.proto import nri_pb2
 from nri_policy.workload.pod import Container, ContainerState
 
 log = logging.getLogger(__name__)
+
+_T = TypeVar("_T")
 
 _UNSTARTED = (Phase.CREATING, Phase.CREATED)
 
@@ -69,6 +71,10 @@ class PolicyPlugin:
     def end(self) -> None:
         """Note that a request was handled."""
         self._answers.end()
+
+    def step(self, work: Callable[[], _T]) -> _T:
+        """Do the first step of a request; observers of its decisions come after its answer."""
+        return self._node.step(work)
 
     async def configure(self, request: nri_pb2.ConfigureRequest, runtime: Runtime) -> Events:
         """Serve any runtime alike, and warn of one that may not survive our coming."""

@@ -105,6 +105,28 @@ async def test_only_what_is_to_be_committed_is_done_before_the_answer() -> None:
     assert order[2:] == events, "once"
 
 
+async def test_observers_are_called_at_the_end_of_a_step_not_in_a_turn_of_the_loop() -> None:
+    node, _ = idle()
+    seen: list[Event] = []
+    node.add_observers(lambda event, *_: seen.append(event))
+    created = Created(container=nodes.container(1000))
+
+    def handle() -> None:
+        node.handle(created)
+        assert not seen
+
+    async with node.turn:
+        node.step(handle)
+        assert seen == [created]
+        with pytest.raises(PlacementError):
+            node.step(lambda: node.handle(Created(container=nodes.container(99_000))))
+        assert len(seen) == 2
+        node.handle(Stopped(container_id=created.container.id))
+    assert len(seen) == 2, "outside of a step in the next turn"
+    await asyncio.sleep(0)
+    assert len(seen) == 3
+
+
 async def test_an_observer_hears_nothing_that_was_decided_before_it_came() -> None:
     node, _ = idle()
     seen: list[Event] = []

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 from google.protobuf.message import Message
 
@@ -17,6 +17,8 @@ from nri_policy.nri.ttrpc import IncomingCall, InvalidRequest, Response
 from nri_policy.nri.versions import Events, Runtime
 from nri_policy.proto import nri_pb2 as pb
 from tests.support.clock import SleepingClock
+
+_T = TypeVar("_T")
 
 
 class Peer:
@@ -149,6 +151,9 @@ class RecordingPlugin:
 
     def end(self) -> None:
         self.request = None
+
+    def step(self, work: Callable[[], _T]) -> _T:
+        return work()
 
     async def note(self, method: str, *about: Any) -> None:
         self.calls.append((method, about))

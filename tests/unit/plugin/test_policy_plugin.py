@@ -139,6 +139,21 @@ def amounts(milli: int) -> pb.LinuxResources:
     return resources
 
 
+async def test_observers_of_a_decision_are_called_right_after_its_answer(tmp_path: Path) -> None:
+    stage, order = Stage(tmp_path), list[str]()
+    stage.node.add_observers(lambda event, *_: order.append(kind(event)))
+    pod, container = made("first", 1000)
+    stage.service.begin(
+        "CreateContainer",
+        pb.CreateContainerRequest(pod=pod, container=container).SerializeToString(),
+        came=0.0,
+        received=0.0,
+        budget=BUDGET,
+        to=lambda _: order.append("answer"),
+    )
+    assert order == ["answer", "created"]
+
+
 async def test_any_request_says_that_the_runtime_has_handled_all_answers_before(
     tmp_path: Path,
 ) -> None:
