@@ -69,10 +69,17 @@ class Exposure:
         is right already is left alone.
         """
         name, text = _name(container_id), _text(resources)
-        with _closing(_open(self._folder)) as ours, _closing(_open(name, ours)) as folder:
+        ours = _open(self._folder)
+        try:
+            folder = _open(name, ours)
+        finally:
+            os.close(ours)
+        try:
             if not _holds(text, folder):
                 _open_to_all(folder)
                 _put(text, folder)
+        finally:
+            os.close(folder)
 
     def remove(self, container_id: str) -> None:
         """Forget a container that is gone, or of an odd id never was shown anything."""
@@ -126,10 +133,13 @@ def _put(text: bytes, folder: int) -> None:
     with suppress(FileNotFoundError):  # left by a run that was killed, or made by another program
         os.unlink(_NEW, dir_fd=folder)
     how = os.O_WRONLY | os.O_CREAT | os.O_EXCL
-    with _closing(os.open(_NEW, how, _FILE_MODE, dir_fd=folder)) as file:
+    file = os.open(_NEW, how, _FILE_MODE, dir_fd=folder)
+    try:
         os.fchmod(file, _FILE_MODE)
         if os.write(file, text) != len(text):
             raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), FILE)
+    finally:
+        os.close(file)
     os.replace(_NEW, FILE, src_dir_fd=folder, dst_dir_fd=folder)
 
 
@@ -139,5 +149,7 @@ def _holds(text: bytes, folder: int) -> bool:
         file = os.open(FILE, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK, dir_fd=folder)
     except OSError:
         return False
-    with _closing(file):
+    try:
         return stat.S_ISREG(os.fstat(file).st_mode) and os.read(file, len(text) + 1) == text
+    finally:
+        os.close(file)
