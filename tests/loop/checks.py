@@ -42,6 +42,7 @@ from tests.loop.world import World, is_stored
 from tests.support import stores
 
 PERIOD = 0.05  # seconds
+OWN_STEPS = 2  # callbacks by which a look comes: its timer, and the task that waited for it
 # Seconds that a running container may have CPUs of another's own, by what can be done about it: a
 # file is written, a call can be made, or it takes a registration (spec nri.md §3.7).
 BOUND_WRITABLE, BOUND_TOLD = 1.5, 20.0
@@ -52,6 +53,9 @@ RESTORED = STORE_AGAIN + RETRY_AFTER + 1.0
 NAMED = AUDIT_PERIOD + 5 * GRACE
 # Writes of a container, and calls of systemd about it, after a quiet while: a cold start may end.
 MOST_AT_REST = 3
+
+# By the ids of an owner and another container: both, and the owner's CPUs that the other has.
+Overlapping = dict[tuple[str, str], tuple[SimulatedContainer, SimulatedContainer, CPUSet]]
 
 
 class BrokenError(AssertionError):
@@ -64,6 +68,8 @@ class Checks:
     def __init__(self, world: World) -> None:
         self._world = world
         self._since: dict[tuple[str, str], float] = {}  # owner and other → since when they overlap
+        self._overlapping: Overlapping = {}  # what the last look found
+        self._steps = 0  # callbacks of the loop until then
         self._at_rest: dict[str, int] = {}  # what was done to running containers when all was quiet
         self._seen: dict[str, int] = {}  # updates of running containers until the last look
         self._placed: set[str] = set()  # containers that were in the books of any life
@@ -97,28 +103,20 @@ class Checks:
 
     async def watch(self) -> None:
         """Look every 50 ms, until cancelled."""
+        loop = self._world.loop
         while True:
             await asyncio.sleep(PERIOD)
-            self._look()
+            self._look(something_ran=loop.steps > self._steps + OWN_STEPS)
+            self._steps = loop.steps
 
-    def _look(self) -> None:
+    def _look(self, *, something_ran: bool) -> None:
         world, now = self._world, self._world.loop.time()
-        self._seen = {each.id: len(each.updated_by) for each in self._running()}
-        if not world.works or world.daemon is None or not world.daemon.synchronized.is_set():
-            self._since.clear()
-            return
-        view = world.daemon.node.view
-        self._placed.update(view.placed)
-        if world.before is not None:
-            self._kept(world.before, view)
-            world.before = None
+        if something_ran:
+            self._find()
         bound = BOUND_WRITABLE if world.can_write else BOUND_TOLD
         if world.can_write and world.systemd is not None:
             bound = BOUND_UNDONE
-        overlaps = {
-            (owner.id, other.id): (owner, other, cpus)
-            for owner, other, cpus in self._overlaps(view, self._running())
-        }
+        overlaps = self._overlapping
         self._since = {each: self._since.get(each, now) for each in overlaps}
         for pair, since in self._since.items():
             if now - max(since, world.disturbed) > bound:
@@ -126,6 +124,23 @@ class Checks:
                 self._break(
                     f"{other.key} has had CPUs {cpus} of {owner.key} for {now - since:.2f}s"
                 )
+
+    def _find(self) -> None:
+        """Take note of what there is now; nothing overlaps while no daemon can work."""
+        world = self._world
+        self._seen = {each.id: len(each.updated_by) for each in self._running()}
+        self._overlapping = {}
+        if not world.works or world.daemon is None or not world.daemon.synchronized.is_set():
+            return
+        view = world.daemon.node.view
+        self._placed.update(view.placed)
+        if world.before is not None:
+            self._kept(world.before, view)
+            world.before = None
+        self._overlapping = {
+            (owner.id, other.id): (owner, other, cpus)
+            for owner, other, cpus in self._overlaps(view, self._running())
+        }
 
     def _kept(self, before: NodeView, now: NodeView) -> None:
         """Look whether a new life left containers the CPUs of their own that the last one gave."""

@@ -81,13 +81,14 @@ class DeterministicLoop(asyncio.SelectorEventLoop):
         self._time = 0.0  # virtual, in seconds
         self.clock_error = 0.0  # seconds that the date differs from the time that has passed
         self.clock = Clock(now=self.time, date=self._date)
-        super().__init__(selectors.SelectSelector())
+        super().__init__(selectors.EpollSelector())
         self._random = random
         self._ready = _Ready()
         self._killed: set[str] = set()
         self._frozen: set[str] = set()
         self._sockets: dict[int, tuple[str, socket.socket]] = {}
         self._tasks: list[asyncio.Task[Any]] = []  # kept: a task that is collected would clean up
+        self.steps = 0  # callbacks that have run
         self.longest_thread = LONGEST_THREAD  # seconds
         self.errors: list[str] = []  # what no task has caught
         self.set_task_factory(self._make_task)
@@ -185,6 +186,7 @@ class DeterministicLoop(asyncio.SelectorEventLoop):
             return
         self._time += self._random.uniform(*STEP)
         if not handle.cancelled():
+            self.steps += 1
             handle._run()
 
     def _next(self) -> events.Handle | None:
