@@ -72,6 +72,7 @@ def pytest_configure(config: pytest.Config) -> None:
         tempfile.tempdir = os.environ["TMPDIR"] = MEMORY
     if hypothesis.settings().derandomize:
         providers._get_local_constants = Constants
+    gc.disable()  # until all tests are collected: next to nothing of what is made there goes
 
 
 def _memory_has_room_for(tests: list[str]) -> bool:
@@ -97,6 +98,7 @@ def caplog(caplog: pytest.LogCaptureFixture) -> pytest.LogCaptureFixture:
 def pytest_collection_finish() -> None:
     """Spare garbage collections what exists now: they would look through all tests each time."""
     gc.freeze()
+    gc.enable()
 
 
 class Scheduling(LoadScopeScheduling):  # type: ignore[misc]  # xdist has no types
