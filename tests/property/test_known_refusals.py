@@ -96,14 +96,10 @@ def try_all(simulation: Simulation) -> None:
 
 
 @seeds(6)
-def test_what_is_passed_over_changes_no_placement(seed: int) -> None:
-    assert play(seed, keep) == play(seed, try_all)
-
-
-@seeds(6)
-def test_hosts_that_are_not_looked_for_change_no_placement(seed: int) -> None:
-    """Whenever hosts that are set aside are reconsidered, others are looked for."""
+def test_no_placement_changes_if_all_are_tried_or_all_hosts_are_looked_for(seed: int) -> None:
+    """Groups are passed over, and others than the hosts that are set aside are not looked for."""
     found = play(seed, keep)
+    assert play(seed, try_all) == found, "every group is tried"
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(Reservations, "may_find_more_room", lambda *_: True)
-        assert play(seed, keep) == found
+        assert play(seed, keep) == found, "others are looked for whenever hosts are reconsidered"
