@@ -12,6 +12,8 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Self
 
+from tests.support.patience import HANGS
+
 _BUFFER = 16384
 
 
@@ -41,7 +43,7 @@ class FakeIrqbalance:
     def die(self) -> None:
         """End as if killed: the socket's file stays."""
         self._listener.shutdown(socket.SHUT_RDWR)
-        self._thread.join(10)
+        self._thread.join(HANGS)
         self._listener.close()
 
     def _serve(self) -> None:

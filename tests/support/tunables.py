@@ -20,6 +20,7 @@ from nri_policy.tuning.server import listening, reply_to, serve
 from nri_policy.tuning.tuner import Tuner
 from nri_policy.tuning.tuner_journal import TunerJournal
 from tests.support.daemon import Served, served
+from tests.support.patience import HANGS
 
 BOOT = "0f3f1c0e-boot-1"
 
@@ -129,7 +130,7 @@ def answering(tuner: Tuner, path: Path) -> Iterator[None]:
         thread.start()
         yield
         listener.shutdown(socket.SHUT_RDWR)
-        thread.join(10)
+        thread.join(HANGS)
 
 
 def _serve(tuner: Tuner, listener: socket.socket) -> None:
