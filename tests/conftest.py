@@ -35,7 +35,8 @@ LONGEST = (
     *("tests/e2e/test_systemd.py", "tests/e2e/test_owners_storm.py", "tests/e2e/test_storm.py"),
     "tests/e2e/test_rooms.py",
     *("tests/property/test_engine.py", "tests/property/test_replay.py"),
-    *("tests/property/test_updates.py", "tests/loop/test_plays.py"),
+    *("tests/property/test_updates.py", "tests/property/test_waiting.py"),
+    "tests/loop/test_plays.py",
 )
 
 SINGLE = ("tests/property/", "tests/loop/")  # each test computes for long
