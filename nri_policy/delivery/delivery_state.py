@@ -108,8 +108,11 @@ class DeliveryState(Observations):
         self._answered = self.now
         about, own = event.about, event.own
         self._drop_pending(about)
+        grows = any(map(self._only_grows, event.updates))
         if event.updates:
             self._send(event.updates, answer=True, carrier=about if event.creating else "")
+        if grows and not self.waiting:
+            self._grew = self.now
         if not self.pending:
             self._send_since = self._hurry_at = math.inf
         if own is None:

@@ -7,6 +7,7 @@ The next action of a container follows from its record:
 | CPUs only | visible, writable | RUNNING, idle | shrink before an answer or a start | 7a 2 |
 | | | | grow `SETTLE` after the event | 7a 4 |
 | else | | any | INFORM: the next answer; else a call, or registering | 7 |
+| only more CPUs | as others had just now by an answer | any | a call, if it is safe | 7 |
 | any | a write failed | any | INFORM; a file again after `RETRY_WRITE` | 7a 13 |
 | none | in flight | RUNNING | READ till it is in force; sent again after `GRACE` | 10 |
 | none | in flight and lost | any | READ, then written at once | 6 |
@@ -61,6 +62,7 @@ class NextActions(Occupancy):
         self.blind = False  # whether containers run whose cgroups cannot be seen
         self.requests = 0  # of the runtime, so far
         self._answered = -math.inf  # when the latest answer was given that could carry updates
+        self._grew = -math.inf  # when the latest answer was given that carried all growth
         # when `Action.SEND` is due follows from these two
         self._send_since = self._hurry_at = math.inf
         self._write_delay, self._read_delay = SETTLE, FIRST_LOOK
@@ -112,17 +114,29 @@ class NextActions(Occupancy):
         """Return what an answer about a container may carry for others, most urgent first.
 
         *most* is how many of them may be in force already: each costs the node's requests 14 to
-        22 ms (§3.7a 9b), so none in an answer that comes soon after another.
+        22 ms (§3.7a 9b), so none in an answer that comes soon after another. Nor growth, if a call
+        can follow: ends in a row would have the same containers grow with each.
         """
+        grown = self.calls_are_safe and now - self._grew < PATIENCE
         carried = {
             each: change
             for each, change in self.changes_to_send().items()
             # An answer would not tell whether what a call failed to do fails again.
             if each != about and not self.records[each].attempts
+            if not (grown and self._only_grows(each))
         }
         if self.unrecorded and now - self._answered >= PAUSE:
             carried |= self.inform(most, about)
         return carried
+
+    def _only_grows(self, container_id: str) -> bool:
+        """Whether a container's pending change only gives it more CPUs."""
+        known = self.records[container_id]
+        new, has = known.pending, known.recorded
+        if new is None or has is None or not has.cpus:
+            return False
+        others = new.shares is not None or new.quota is not None or new.limits
+        return has.cpus <= new.cpus and has.has(replace(new, cpus=has.cpus)) and not others
 
     def changes_to_send(self) -> dict[str, Placement]:
         """Return the changes that need a message."""

@@ -77,6 +77,7 @@ FOUND_BY = {
     "what was sent is not looked at": 5,
     "an owner that ends stays a partition until its cgroup is removed": 9,
     "overlaps are not watched": 28,
-    "nobody looks at cgroups above pods": 35,
+    "what could not be stored is not stored again": 16,
+    "nobody looks at cgroups above pods": 41,
     "containers that have ended unheard are kept": 20,
 }

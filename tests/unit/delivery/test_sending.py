@@ -220,6 +220,33 @@ async def test_what_no_response_takes_along_is_told_in_one_call(tmp_path: Path, 
         assert not it.executor.state.refused
 
 
+@pytest.mark.parametrize(("nri", "in_answers"), [("v0.12.1", 1), ("v0.12.0", 3)])
+async def test_ends_in_a_row_have_others_grow_by_one_answer_and_then_by_a_call(
+    tmp_path: Path, nri: str, in_answers: int
+) -> None:
+    """The call has only the latest CPUs. Where none is safe, each answer has them."""
+    async with scene(tmp_path, nri) as it:
+        has = Cpuset(cpus=CPUSet([1]), mems=it.placement(0).mems)
+        it.executor.apply(Listed(recorded={it.ids[0]: has}, observed={}))
+        taken = list[pb.ContainerUpdate]()
+        for cpus in ("1-2", "1-3", "1-4"):
+            it.executor.decide(it.change(0, cpus))
+            await idle()
+            taken += it.answers.take()
+        latest = taken
+        assert len(taken) == in_answers
+        if in_answers == 1:
+            await it.wait(PATIENCE)
+            request, latest = await it.call()
+            it.peer.respond(request)
+            await it.executor.messages.flush(it.link)
+        assert latest[-1].linux.resources.cpu.cpus == "1-4"
+        it.time.advance(PATIENCE)
+        it.executor.decide(it.change(0, "1-5"))
+        it.executor.decide(it.change(1, "1"))
+        assert len(it.answers.take()) == 2
+
+
 @pytest.mark.parametrize("nri", ["v0.12.0", "v0.8.0", ""])
 async def test_a_runtime_that_could_hang_is_told_by_registering_again(
     tmp_path: Path, nri: str
