@@ -7,7 +7,6 @@ The next action of a container follows from its record:
 | CPUs only | visible, writable | RUNNING, idle | shrink before an answer or a start | 7a 2 |
 | | | | grow `SETTLE` after the event | 7a 4 |
 | else | | any | INFORM: the next answer; else a call, or registering | 7 |
-| only more CPUs | as others had just now by an answer | any | a call, if it is safe | 7 |
 | any | a write failed | any | INFORM; a file again after `RETRY_WRITE` | 7a 13 |
 | none | in flight | RUNNING | READ till it is in force; sent again after `GRACE` | 10 |
 | none | in flight and lost | any | READ, then written at once | 6 |

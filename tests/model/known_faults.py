@@ -160,6 +160,9 @@ BY_TEST = {
     "a container that the list lacks stays a partition": (
         f"{_DELIVERY}/test_partitions.py::test_the_cgroup_of_an_owner_that_ended_loses_no_cpus_to_its_sidecar[list]"
     ),
+    "a container that is still a partition leaves the books": (
+        f"{_DELIVERY}/test_partitions.py::test_nobody_gets_the_cpus_of_an_ended_container_that_is_still_a_partition[list]"
+    ),
     "a message moves a container onto CPUs that a partition still has": (
         f"{_DELIVERY}/test_partitions.py::test_no_message_moves_a_container_onto_cpus_that_a_partition_still_keeps"
     ),

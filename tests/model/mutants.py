@@ -28,6 +28,7 @@ from nri_policy.engine.restart.reconfiguration import Reconfiguration, reconfigu
 from nri_policy.engine.state.state import State
 from nri_policy.foundation.cpuset import CPUSet
 from nri_policy.plugin.answers import Answers
+from nri_policy.plugin.components import PluginComponents
 from nri_policy.plugin.policy_plugin import PolicyPlugin
 from nri_policy.plugin.resizes import Resizes
 
@@ -135,7 +136,13 @@ MUTANTS: dict[str, Fault] = {
     "a container that the list lacks stays a partition": _changed(
         PolicyPlugin,
         "synchronize",
-        "await self._components.partitions.end(*(placed - there))",
+        "await self._components.end_partitions(placed - there)",
+        "pass",
+    ),
+    "a container that is still a partition leaves the books": _changed(
+        PluginComponents,
+        "end_partitions",
+        "self.decisions.decide(Stopped(container_id=each, keeps=True))",
         "pass",
     ),
     "what an earlier daemon has left in files of partitions stays": lambda: mock.patch.object(
