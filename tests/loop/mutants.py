@@ -75,9 +75,10 @@ MUTANTS: dict[str, Callable[[], AbstractContextManager[Any]]] = {
 FOUND_BY = {
     "a start does not wait for those that leave its CPUs": 33,
     "what was sent is not looked at": 5,
+    "partitions are not looked at again": 5,
     "an owner that ends stays a partition until its cgroup is removed": 9,
-    "overlaps are not watched": 28,
-    "what could not be stored is not stored again": 16,
-    "nobody looks at cgroups above pods": 41,
+    "overlaps are not watched": 84,
+    "what could not be stored is not stored again": 11,
+    "nobody looks at cgroups above pods": 18,
     "containers that have ended unheard are kept": 20,
 }
