@@ -25,6 +25,7 @@ from nri_policy.report.container import NO_QUOTA
 from nri_policy.report.hint import HintReport
 from nri_policy.report.recent_use import RecentUseReport
 from nri_policy.workload.amounts import AmountSource
+from nri_policy.workload.pod import ContainerState
 from nri_policy.workload.preferences import preferences
 from nri_policy.workload.request import Request, Sort
 
@@ -164,6 +165,8 @@ def _cpus_are(
     if partition is not None:
         kind += f" against the whole machine (kernel partition, {partition.kind})"
     own = f"{kind}, {_place(view.layout, grant.own)}"
+    if placed.container.state is ContainerState.STOPPED:
+        own += "; it has ended, and keeps them until its cgroup is no kernel partition"
     if not (grant.shares or grant.rest):
         return own
     shared = cpus - grant.own

@@ -9,7 +9,7 @@ from msgspec import UNSET
 from msgspec.structs import replace
 
 from nri_policy.cli.node.holdings import amount
-from nri_policy.engine.event import Created
+from nri_policy.engine.event import Created, Stopped
 from nri_policy.foundation.cpuset import EMPTY, CPUSet
 from nri_policy.node import view_of
 from nri_policy.report import AnswerReport, answer_report, container_report, explanation_report
@@ -233,3 +233,9 @@ def test_a_kernel_partition_is_exclusive_against_the_whole_machine_or_it_says_wh
     assert answer.partition == "no kernel partition: not exclusive"
     report = container_report(view.holding(view.placed[containers[0].id]), "running")
     assert report.partition == "isolated"
+    driver.handle(Stopped(container_id=containers[0].id, keeps=True))
+    view = view_of(driver.engine)
+    answer = answer_report(view, view.placed[containers[0].id])
+    assert answer.cpus_are.endswith(
+        "; it has ended, and keeps them until its cgroup is no kernel partition"
+    )
