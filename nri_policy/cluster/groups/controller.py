@@ -30,16 +30,11 @@ from nri_policy.cluster.engine.engine import Engine
 from nri_policy.cluster.groups.failed_hosts import FailedHosts
 from nri_policy.cluster.groups.group_placer import GroupPlacer
 from nri_policy.cluster.groups.members import Members
+from nri_policy.cluster.groups.outcome import PodMove, Reconciled, Replacement, View
 from nri_policy.cluster.groups.pending_writes import PendingWrites
 from nri_policy.cluster.groups.placed_pods import PlacedPods
 from nri_policy.cluster.groups.pod_writes import PendingPodWrites
-from nri_policy.cluster.groups.reconcile import (
-    PodMove,
-    Reconciled,
-    Replacement,
-    View,
-    reconcile,
-)
+from nri_policy.cluster.groups.reconcile import reconcile
 from nri_policy.cluster.groups.record import INTERNAL_ERROR, NO_FAILURE, Group, SeenGroup
 from nri_policy.cluster.groups.table import GroupTable
 from nri_policy.cluster.groups.ungating import CrowdedPlace

@@ -7,16 +7,12 @@ pods, waits in the queue, gets places, loses unclaimed ones, gets more, and has 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
 from functools import cached_property
-from types import MappingProxyType
 from typing import Any
 
-from msgspec import Struct
 from msgspec.structs import replace
 
 from nri_policy.cluster.engine.search.pod_set_order import find_order
-from nri_policy.cluster.engine.state.cluster_state import ClusterState
 from nri_policy.cluster.engine.unit_capacity import is_overbooked
 from nri_policy.cluster.groups.assembly import (
     Incomplete,
@@ -29,19 +25,14 @@ from nri_policy.cluster.groups.assembly import (
     owners_of,
     priority_of,
 )
-from nri_policy.cluster.groups.failed_hosts import FailedHosts
-from nri_policy.cluster.groups.group_placer import GroupPlacer, report_refusal
+from nri_policy.cluster.groups.group_placer import report_refusal
 from nri_policy.cluster.groups.group_size import fit_to_pods, grow, resize_to_pods
-from nri_policy.cluster.groups.members import Members
-from nri_policy.cluster.groups.placed_pods import PlacedPods
-from nri_policy.cluster.groups.pod_writes import PendingPodWrites
+from nri_policy.cluster.groups.outcome import PodMove, Reconciled, Replacement, View
 from nri_policy.cluster.groups.queue import seconds_between
-from nri_policy.cluster.groups.record import NO_FAILURE, Group, SeenGroup
-from nri_policy.cluster.groups.table import GroupTable
+from nri_policy.cluster.groups.record import NO_FAILURE, SeenGroup
 from nri_policy.cluster.groups.unbound_pods import (
     NOT_BOUND,
     UNBOUND_SECONDS,
-    UnboundPod,
     find_overdue,
 )
 from nri_policy.cluster.groups.ungating import CrowdedPlace
@@ -58,45 +49,7 @@ from nri_policy.cluster.requests.group import (
     hosts_of,
     places_by_pod_set,
 )
-from nri_policy.foundation.clock import Clock
 from nri_policy.foundation.wording import counted, some
-
-
-class View(Struct, frozen=True):
-    """What the writes of a group follow from."""
-
-    clock: Clock
-    state: ClusterState
-    members: Members
-    groups: GroupTable
-    placed_pods: PlacedPods
-    pod_writes: PendingPodWrites
-    failed_hosts: FailedHosts
-    placer: GroupPlacer
-    is_contested: Callable[[Key], bool]
-
-
-class Replacement(Struct, frozen=True):
-    """An attempt to place anew what these hosts had of a group."""
-
-    hosts: list[str]
-
-
-class PodMove(Struct, frozen=True):
-    """An attempt to give other places to pods that kube-scheduler does not bind."""
-
-    pods: list[UnboundPod]
-    condition: Condition
-
-
-class Reconciled(Struct, frozen=True):
-    """What follows for a group; the controller applies it, in the order of these fields."""
-
-    record: Group  # with its place in the queue, when to look again, and what it lacks
-    problems: Mapping[Key, str] = MappingProxyType({})  # of its pods, as their Events say
-    writes: Sequence[Write] = ()
-    attempt: Replacement | PodMove | CrowdedPlace | None = None  # the last: to move it
-    otherwise: Sequence[Write] = ()  # writes if there is no attempt, or it changes no places
 
 
 def reconcile(key: Key, view: View) -> Reconciled:

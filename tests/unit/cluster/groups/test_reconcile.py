@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from nri_policy.cluster.groups.reconcile import Replacement, reconcile
+from nri_policy.cluster.groups.outcome import Replacement
+from nri_policy.cluster.groups.reconcile import reconcile
 from nri_policy.cluster.groups.record import NO_FAILURE, Group
 from nri_policy.cluster.groups.writes import CreateGroup, OpenGate, Write, WriteStatus
 from tests.support.placement_world import Play
