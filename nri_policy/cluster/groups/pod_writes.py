@@ -139,13 +139,13 @@ class PendingPodWrites:
         names = pod_set_names(members, self._state.levels, group.pod_sets)
         for assignment in group.status.assignments:
             own = [
-                self._as_asked(each)
+                self.as_asked(each)
                 for each, name in zip(members, names, strict=True)
                 if name == assignment.pod_set
             ]
             yield from assign_gated_pods(assignment, own, self.gate, self._state.nodes, closed)
 
-    def _as_asked(self, member: Member) -> Member:
+    def as_asked(self, member: Member) -> Member:
         """Return a pod as it is once its gate is open, if that is under way."""
         asked = self._members.state(member.pod.key).write
         if not isinstance(asked, OpenGate):

@@ -7,6 +7,7 @@ pods, waits in the queue, gets places, loses unclaimed ones, gets more, and has 
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from functools import cached_property
 from typing import Any
 
@@ -27,6 +28,7 @@ from nri_policy.cluster.groups.assembly import (
 )
 from nri_policy.cluster.groups.group_placer import report_refusal
 from nri_policy.cluster.groups.group_size import fit_to_pods, grow, resize_to_pods
+from nri_policy.cluster.groups.let_go import restore_places, split_let_go
 from nri_policy.cluster.groups.outcome import PodMove, Reconciled, Replacement, View
 from nri_policy.cluster.groups.queue import seconds_between
 from nri_policy.cluster.groups.record import NO_FAILURE, SeenGroup
@@ -63,12 +65,15 @@ def reconcile(key: Key, view: View) -> Reconciled:
         return Reconciled(record)
     if record.seen is not None:
         return _Reconciliation(key, view, record.seen, members).run()
-    if any(view.pod_writes.gate in each.pod.gates for each in members):
-        return _create(view, key, members)
+    before, let_go = split_let_go(members, key[1], view.pod_writes, view.state.levels)
+    if any(view.pod_writes.gate in each.pod.gates for each in members) or (
+        let_go and not view.members.is_ending(key)
+    ):
+        return _create(view, key, before)
     return Reconciled(replace(record, problem="", back_off=NO_FAILURE))
 
 
-def _create(view: View, key: Key, members: list[Member]) -> Reconciled:
+def _create(view: View, key: Key, members: Sequence[Member]) -> Reconciled:
     """Return the creation of a group's object, once all of its pods exist, or what they lack."""
     record = view.groups[key]
     try:
@@ -171,10 +176,15 @@ class _Reconciliation:
         ):
             self._finish()
             return
+        known, levels = self._view.members, self._view.state.levels
+        pod_writes = self._view.pod_writes
+        members, let_go = split_let_go(self._members, group.name, pod_writes, levels)
         try:
-            known, levels = self._view.members, self._view.state.levels
-            fitting = fit_to_pods(self._seen, self._members, known, levels)
-            check_gated(self._members, self._view.pod_writes.gate)
+            fitting = fit_to_pods(self._seen, members, known, levels)
+            check_gated(members, pod_writes.gate)
+            restored = None
+            if let_go and fitting is group:
+                restored = restore_places(self._view.state, group, let_go)
         except (Incomplete, DocumentError) as problem:
             self._leave_queue()
             self._report(problem)
@@ -182,6 +192,9 @@ class _Reconciliation:
             if fitting is not group:
                 self._leave_queue()
                 self._write_size(fitting)
+            elif restored is not None:
+                self._leave_queue()
+                self._writes.append(self._seen.write(restored, promised=True))
             elif self._members:
                 self._join_queue()
 
