@@ -35,6 +35,7 @@ from nri_policy.cluster.engine.state.shape import Path
 from nri_policy.cluster.engine.state.tree import Tree
 from nri_policy.cluster.engine.unit_placement import UnitPlacement, describe_missing_level, tree_of
 from nri_policy.cluster.objects.assignment import Assignment
+from nri_policy.cluster.objects.document import DocumentError
 from nri_policy.cluster.objects.settings import ZONE_LEVEL
 from nri_policy.cluster.requests.group import GroupStatus, PlacementGroup, Together
 from nri_policy.cluster.requests.request import (
@@ -412,6 +413,24 @@ def find_shared_level(state: ClusterState, together: Together, trees: Sequence[T
     if together.level not in topology.levels:
         raise Unplaceable(describe_missing_level(state, together.level, topology))
     return topology.levels.index(together.level)
+
+
+def is_apart(state: ClusterState, group: PlacementGroup) -> bool:
+    """Whether a group has all of its places where no other step of its JobSet has any.
+
+    Steps that are placed as one get their places in a write each, of which one may never be done.
+    """
+    beside = state.usages.steps_beside(group)
+    with suppress(Unplaceable, DocumentError):
+        together, others = together_of(group), find_other_steps(group, beside)
+        if together is None or together.required is None or not others:
+            return False
+        trees = [tree_of(state, unit) for unit in units_of(group)]
+        level = find_shared_level(state, together, trees)
+        healthy = replace(group, status=replace(group.status, unhealthy_nodes=[]))
+        own, there = (find_domains_of_steps(each, level, trees[0]) for each in ([healthy], others))
+        return bool(own and there) and own.keys().isdisjoint(there)
+    return False
 
 
 def keeps_places(group: PlacementGroup, more: Mapping[str, int]) -> bool:

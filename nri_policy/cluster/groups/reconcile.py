@@ -13,6 +13,7 @@ from typing import Any
 
 from msgspec.structs import replace
 
+from nri_policy.cluster.engine.group_placement import is_apart
 from nri_policy.cluster.engine.search.pod_set_order import find_order
 from nri_policy.cluster.engine.unit_capacity import is_overbooked
 from nri_policy.cluster.groups.assembly import (
@@ -284,6 +285,8 @@ class _Reconciliation:
             return "other pods were bound to its hosts before its own"
         if self._unlike:
             return "its new pods are not like those that its places are for"
+        if is_apart(self._view.state, self._group):
+            return "other steps of its JobSet are in another domain than its places"
         return ""
 
     @cached_property
