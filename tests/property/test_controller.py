@@ -68,6 +68,47 @@ def test_no_group_is_half_placed_and_nothing_is_promised_twice(seed: int) -> Non
     assert play.kills
 
 
+@seeds(8)
+def test_groups_that_are_deleted_while_pods_run_promise_nothing_twice(seed: int) -> None:
+    """Pods come and go, too; in the end no Job waits that has room."""
+    play = Play(seed)
+    chance, world = play.chance, play.world
+    jobs: list[str] = []
+    for number in range(40):
+        what = chance.random()
+        if what < 0.35:
+            jobs.append(f"j{number}")
+            level = chance.choice(["example.com/rack", HOSTNAME])
+            world.submit(jobs[-1], chance.randint(1, 6), chance.randint(1, 3), level)
+        elif what < 0.6:
+            world.schedule()
+        elif what < 0.75 and world.objects["groups"]:
+            world.delete("groups", chance.choice(sorted(world.objects["groups"])))
+            play.listen()
+        elif what < 0.9 and jobs and (pods := world.pods_of(chance.choice(jobs))):
+            world.delete("pods", chance.choice(sorted(pods)))
+        else:
+            world.control_jobs()
+        play.now += chance.choice([0.0, 1.0, 30.0])
+        play.listen(chance.choice([None, 0, 1, 3]))
+        play.step(kill=0.1, lost=0.2)
+        check_indexes(play.controller)
+    while True:
+        world.control_jobs()
+        play.now += 60.0
+        play.rest()
+        done = [job for job in jobs if len({*world.let_go(job)}) == 1]
+        if not done:
+            break
+        assert {world.group(f"job-{job}").status.state for job in done} == {"Running"}
+        world.finish(done[0])
+        jobs.remove(done[0])
+    assert {world.let_go(job)[0] for job in jobs} <= {0}  # they fit no host, or no rack
+    for job in jobs:
+        message = world.group(f"job-{job}").status.message
+        assert "allows to fit" in message or "doesn't allow" in message
+
+
 def test_ranks_are_in_order_of_the_assignment() -> None:
     play = Play(0)
     play.world.submit("j", 6, 1, "example.com/rack")
