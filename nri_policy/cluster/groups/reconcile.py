@@ -29,10 +29,10 @@ from nri_policy.cluster.groups.assembly import (
 )
 from nri_policy.cluster.groups.group_placer import report_refusal
 from nri_policy.cluster.groups.group_size import fit_to_pods, grow, resize_to_pods
-from nri_policy.cluster.groups.let_go import restore_places, split_let_go
 from nri_policy.cluster.groups.outcome import PodMove, Reconciled, Replacement, View
 from nri_policy.cluster.groups.queue import seconds_between
 from nri_policy.cluster.groups.record import NO_FAILURE, SeenGroup
+from nri_policy.cluster.groups.restored_places import restore_places, split_let_go
 from nri_policy.cluster.groups.unbound_pods import (
     NOT_BOUND,
     UNBOUND_SECONDS,

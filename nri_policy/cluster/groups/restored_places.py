@@ -1,4 +1,4 @@
-"""Pods that were let go to places that their group has no more, as its object was deleted.
+"""Restores the places of a group whose object was deleted, from its pods that were let go.
 
 Owns the way from such pods back to places: what an opened gate left in the pod, and its node, say
 where the pod is; spec cluster.md §9. The group lacks the places of its other pods.
