@@ -37,6 +37,7 @@ if COVERAGE:
     macros += [("CYTHON_TRACE", "1"), ("CYTHON_USE_SYS_MONITORING", "0")]
 if ABI3:
     macros += [("Py_LIMITED_API", OLDEST[1]), ("CYTHON_LIMITED_API", "1")]
+    compile_args += ["-include", str(NATIVE / "limited_api.h")]
 
 extensions = [
     Extension(
