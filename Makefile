@@ -23,7 +23,7 @@ demo: $(BUILT) ## play pods that come and go, and show who runs where and why
 # compiles all modules first, else each of them would.
 test: $(BUILT) ## format, lint, types and all tests: the gate; PYTHON=python3.14
 	@echo "test: format and rules (seconds), then all tests with a dot for each, and beside them types, which are shown"
-	@echo "test: last (on two idle cores some five minutes)"
+	@echo "test: last (on two cores a quarter of an hour)"
 	$(VENV)/bin/ruff format --check . && $(VENV)/bin/ruff check .
 	@mkdir -p build
 	$(VENV)/bin/mypy > build/types.txt 2>&1 & types=$$!; \
