@@ -130,6 +130,7 @@ def answering(tuner: Tuner, path: Path) -> Iterator[None]:
         thread.start()
         yield
         listener.shutdown(socket.SHUT_RDWR)
+        listener.close()  # `accept` with a time limit only ends by both
         thread.join(HANGS)
 
 
