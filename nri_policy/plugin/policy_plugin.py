@@ -235,9 +235,9 @@ class PolicyPlugin:
         return response
 
     async def _end_predecessors(self, new: Container) -> bool:
-        """Release those that a *new* container succeeds; return whether one is a partition still.
+        """Release the predecessors of a *new* container; return whether one is a partition still.
 
-        Their ends were missed, or they are partitions whose ends were heard of.
+        The books have a predecessor if the daemon missed its end, or could not end its partition.
         """
         before = self._node.predecessors(new)
         if not before:

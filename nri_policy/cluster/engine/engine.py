@@ -61,9 +61,9 @@ class Engine:
         with enough room. *failures* are recent failures of the group's pods, by node: pods with
         spreading avoid such nodes. *more* pods of a pod set go where replaced ones would; what the
         group has stays. To *explain* a refusal takes longer than to find it. *lacking* groups lack
-        places, too: steps of its JobSet get room beside it. So do those to come, if a domain has
-        room for all; the group does not wait for that. Nothing changes. Raises DocumentError for a
-        request that breaks a rule.
+        places, too: steps of its JobSet get room beside it. Steps to come get room, too, if a
+        domain has room for all steps; the group never waits for such room. Nothing changes.
+        Raises DocumentError for a request that breaks a rule.
 
         If hosts would refuse pods there, the group is placed again within their limits. If it
         cannot be, the status says what they refuse.

@@ -416,9 +416,9 @@ def find_shared_level(state: ClusterState, together: Together, trees: Sequence[T
 
 
 def is_apart(state: ClusterState, group: PlacementGroup) -> bool:
-    """Whether a group has all of its places where no other step of its JobSet has any.
+    """Whether a group and the other steps of its JobSet have no domain in common.
 
-    Steps that are placed as one get their places in a write each, of which one may never be done.
+    Steps that are placed together get their places by separate writes; the leader may die between.
     """
     beside = state.usages.steps_beside(group)
     with suppress(Unplaceable, DocumentError):

@@ -245,7 +245,7 @@ class _Reconciliation:
         elif self._record.place is None or unhealthy != group.status.unhealthy_nodes:
             self._attempt = Replacement(unhealthy)
         if unhealthy and not pod_writes.under_way(self._key) and self._are_all_gated():
-            return  # none is let go before all can be
+            return  # its gates open once all its pods have healthy hosts
         if self._is_any_gated() and self._view.is_contested(self._key):
             self._look_again(self._view.clock.now())  # in the next step: pods have news
         else:

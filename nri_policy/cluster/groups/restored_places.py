@@ -43,9 +43,9 @@ _HOW_TO_GO_ON = "once all of them are deleted, it is placed anew"
 def split_let_go(
     members: Sequence[Member], group: str, writes: PendingPodWrites, levels: Collection[str]
 ) -> tuple[Sequence[Member], Sequence[Member]]:
-    """Return the pods of a group of this name as all of them waited, and those that were let go.
+    """Return all pods of a group as before their gates opened, and the pods that were let go.
 
-    *levels* select places. The opening of a gate that is under way counts as done.
+    *group* is its name; *levels* select places. A gate that is being opened counts as open.
     """
     before, let_go = [], []
     for each in members:

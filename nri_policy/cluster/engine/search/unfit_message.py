@@ -201,7 +201,7 @@ def _offer(level: str, topology: Topology, nodes: Collection[ClusterNode]) -> st
 def describe_closest(level: str, closest: Path, why: str, job_set: str = "") -> str:
     """Return why no domain of *level* holds all units, by the one that comes *closest*.
 
-    *why* is what `describe_refused` says of it. *job_set* names a group of the same JobSet whose
+    *why* comes from `describe_refused`. *job_set* names a group of the same JobSet whose
     domain the units share; empty without one.
     """
     name = level.rpartition("/")[2]

@@ -83,7 +83,7 @@ class GroupUsages:
             self._plans[job_set] = together
 
     def forget_plans(self) -> None:
-        """Forget which steps of JobSets are to come."""
+        """Forget the planned steps of all JobSets."""
         self._plans.clear()
         self._planned.clear()
 
