@@ -132,7 +132,7 @@ class GroupPlacement(Struct, frozen=True):
         if not others:
             return None
         merged = self._merge(others)
-        found = merged._place()  # noqa: SLF001 - of the same class
+        found = merged.place()
         if found.assignments:
             return self._own_part(found)
         had_places = all(each.status.assignments for each in (self.group, *others))
@@ -163,6 +163,7 @@ class GroupPlacement(Struct, frozen=True):
         """Return the placement of the group and *others*, as one that has all of their pod sets."""
         state = self.state.fork()
         state.take_out(state.usages.out | {each.key for each in others})
+        state.usages.forget_plans()  # no more steps are to come beside all of these
         merged = merge_steps(self.group, others)
         return replace(self, state=state, group=merged, lacking=())
 

@@ -324,7 +324,7 @@ class GroupPlacer:
     ) -> GroupStatus | None:
         """Return the status of a group once the pods that are *leaving* have other hosts, if any.
 
-        One of them may be *coming* to its place only now. None go to the nodes that are *full*.
+        *coming* is the one whose gate is still closed, if any. Nodes that are *full* get no pod.
         """
         members = [
             each for each in self._members.live(group.key) if GROUP_LABEL in each.pod.annotations
