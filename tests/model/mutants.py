@@ -24,6 +24,7 @@ from nri_policy.delivery.partitions import Partitions
 from nri_policy.delivery.record_table import RecordTable
 from nri_policy.engine import engine
 from nri_policy.engine.event import Reconfigured
+from nri_policy.engine.restart import reconfiguration
 from nri_policy.engine.restart.reconfiguration import Reconfiguration, reconfigure
 from nri_policy.engine.state.state import State
 from nri_policy.foundation.cpuset import CPUSet
@@ -108,6 +109,9 @@ MUTANTS: dict[str, Fault] = {
         DeliveryState, "put", RecordTable.put
     ),
     "no answer takes changes along": _patched(Answers, "take", lambda *_a, **_k: []),
+    "new settings move a container that is still a partition": _patched(
+        reconfiguration, "_stays", lambda *_: False
+    ),
     "new settings forget what a resize keeps": _forget_resizes,
     "a start takes its partition for granted": _changed(
         Partitions, "start", "state.kernel_partitions.keeps(container_id, own)", "True"

@@ -1,12 +1,13 @@
 """Reconfiguration: prepares the engine's state for new settings or a changed machine.
 
 Makes the new layout and the list of candidates with their grants; the engine then tries whether all
-find a place. Changes nothing of the old state. A resize that has not ended goes on.
+find a place. Changes nothing of the old state. A resize that has not ended goes on. A container
+that has stopped stays where it is: the kernel keeps its CPUs from others.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 
 from msgspec import Struct
 from msgspec.structs import replace
@@ -18,9 +19,10 @@ from nri_policy.engine.placement.room_shares import rest_of, settle
 from nri_policy.engine.state.layout import Layout, layout_of, successors
 from nri_policy.engine.state.state import Placed, Resizing, State
 from nri_policy.foundation.cpuset import EMPTY, CPUSet
-from nri_policy.pools.capacity import Earlier
+from nri_policy.pools.capacity import CapacityError, Earlier
 from nri_policy.pools.tree import PoolTree
 from nri_policy.settings import Settings
+from nri_policy.workload.pod import ContainerState
 from nri_policy.workload.request import Sort
 
 
@@ -58,7 +60,13 @@ def reconfigure(old: State, event: Reconfigured, unheard: CPUSet) -> Reconfigura
     new.sent, new.quotas = old.sent.copy(), old.quotas.copy()
     new.classes, new.equipment = old.classes.copy(), old.equipment
     places = successors(old.layout.tree, layout.tree)
-    candidates = [_candidate(each, old, layout, places, forced=forced) for each in holders]
+    stuck = {e.container.pod.id for e in old.placed.values() if old.has_stopped(e.container.id)}
+    candidates = [
+        _remaining(each, old, layout, places, forced=forced)
+        if _stays(each, stuck)
+        else _candidate(each, old, layout, places, forced=forced)
+        for each in holders
+    ]
     resizes = {
         each: _resizing(resizing, old, layout, places, forced=forced)
         for each, resizing in old.resizing.items()
@@ -103,6 +111,47 @@ def _candidate(
         there=layout.capacity.reserved == old.layout.capacity.reserved,
         explanation=_explanation(placed, layout.tree),
         moved_by="new hardware" if forced else "new settings",
+    )
+
+
+def _stays(placed: Placed, stuck: Collection[str]) -> bool:
+    """Whether a holder has stopped, or is the room of one of the *stuck* pods, where one has."""
+    container = placed.container
+    if container.stands_for_pod:
+        return container.id in stuck
+    return container.state is ContainerState.STOPPED
+
+
+def _remaining(
+    placed: Placed, old: State, layout: Layout, places: list[int | None], *, forced: bool
+) -> Candidate:
+    """Return a holder that stays with what is left of its CPUs: all, unless *forced*.
+
+    One that has stopped gets no others instead. Raises CapacityError.
+    """
+    grant, request, capacity = placed.grant, placed.request, layout.capacity
+    own = grant.exclusive & (capacity.isolated if grant.isolated else capacity.sharable)
+    lost = grant.exclusive - own
+    if lost and not forced:
+        raise CapacityError(
+            f"{placed.container.full_name}: CPUs {lost} cannot be taken from it while the cgroup of"
+            " a container that has ended is a kernel partition"
+        )
+    if not (placed.container.stands_for_pod or placed.container.claims):
+        request = replace(request, exclusive=min(request.exclusive, len(own)), movable=True)
+    cpus, mems = old.sent.get(placed.container.id, (EMPTY, EMPTY))
+    held, pool = None, places[grant.pool]
+    if pool is not None and (own or not lost):
+        home = None if grant.home is None else places[grant.home]
+        held = replace(grant, exclusive=own, pool=pool, home=home)
+    return Candidate(
+        container=placed.container,
+        request=request,
+        cpus=cpus,
+        mems=mems,
+        held=held,
+        explanation=_explanation(placed, layout.tree),
+        moved_by="new hardware",
     )
 
 
