@@ -1,7 +1,7 @@
 """The requests of one connection, and its end once these are answered.
 
-Requests are handled in order of arrival, and begin as soon as they are read. A method can go on
-after its answer: it is no request any more then, and outlives the connection.
+Requests are handled in order of arrival, and begin as soon as they are read. A method that goes on
+after its answer does not count as a request, and may outlive the connection.
 """
 
 from __future__ import annotations
@@ -26,12 +26,12 @@ _HANDSHAKE = frozenset({"Configure", "Synchronize"})
 
 
 class Requests:
-    """Those that *service* has not answered.
+    """The requests that *service* has not answered yet.
 
-    `finished` is done when no more are to be answered: after `finish`, or once the service is in
-    trouble and a new connection may be better. Where the runtime may not call us, it is done unless
-    a request comes within *patience*, in seconds. *pauses* tells since when a request may have been
-    here that is read now.
+    `finished` is done when the connection can end: after `finish`, or once the service is in
+    trouble and a new connection may be better. If the runtime may have stopped calling us, it is
+    done unless a request comes within *patience*, in seconds. *pauses* knows since when a request
+    that is read now may have been in the socket.
     """
 
     def __init__(
@@ -55,7 +55,7 @@ class Requests:
         self._stop_doubting: Callable[[], None] | None = None
 
     def take(self, request: IncomingCall, received: float, answer: Respond) -> None:
-        """Begin to handle a request; *answer* is called with what comes of it."""
+        """Begin to handle a request; *answer* is called with its response."""
         if self._finishing:
             return
         if request.service != SERVICES[Conn.PLUGIN]:
@@ -68,7 +68,7 @@ class Requests:
         serving = self.service.begin(
             request.method,
             request.payload,
-            came=self._pauses.came(received),
+            came=self._pauses.earliest_arrival(received),
             received=received,
             budget=request.timeout_nano / 1e9 or math.inf,
             to=partial(self._answered, request.stream, answer),

@@ -1,11 +1,10 @@
 """The Plugin service, whatever carries it: from a request's bytes to its response's.
 
 Owns the mapping of RPCs to a plugin's methods, the reassembly of a Synchronize in parts, deadlines,
-and what becomes of a method's failure. Knows nothing of sockets, frames and stream ids.
+and the status of a method that fails. Knows nothing of sockets, frames and stream ids.
 
-Invariant: of all services that share a turn, one runs one method of the plugin at a time, in the
-order in which they came. The turn ends with the method itself, even where its answer was given
-without it: what is answered late still happens.
+Invariant: services that share a turn run one method of the plugin at a time, in the order of
+arrival. The turn ends with the method: one that was answered early, at its deadline, still ends.
 """
 
 from __future__ import annotations
@@ -38,7 +37,7 @@ from nri_policy.proto.nri_pb2 import (
 
 log = logging.getLogger(__name__)
 
-LATE = 0.8  # the part of a request's time after which we rather answer something
+LATE = 0.8  # the part of a request's time after which the plugin's safe answer is sent
 MAX_SYNCHRONIZE = 256 << 20  # bytes of all parts together
 
 # Requests are Any: each lambda gets the message that its RPC is declared with.
@@ -95,7 +94,7 @@ class RequestResult(StrEnum):
 
 Turn = AbstractAsyncContextManager[None]  # what to enter for a method to run; again and again
 Respond = Callable[[bytes | CallRefused], None]  # sends the response, or a status instead
-# a method, what came of it, and after what seconds
+# called with the method, its result and its duration in seconds
 Observe = Callable[[str, RequestResult, float], None]
 
 
@@ -103,21 +102,21 @@ def unobserved(method: str, result: RequestResult, seconds: float) -> None:
     """Take no note."""
 
 
-def _ignore_list(*, late: bool) -> None:
+def _ignore_synchronize(*, late: bool) -> None:
     """Take no note."""
 
 
-class ListObserver(Protocol):
-    """What is told of each Synchronize."""
+class SynchronizeObserver(Protocol):
+    """A function that is called after each Synchronize."""
 
     def __call__(self, *, late: bool) -> None:
-        """Take note that it was answered, and whether too late to be sure of the connection."""
+        """Note that it was answered; *late*: so late that the runtime may have given up on us."""
 
 
 class PluginService:
     """The service towards one connection.
 
-    *observe* is told of each request, *listed* of the Synchronize.
+    *observe* is called after each request, *observe_synchronize* after each Synchronize.
     """
 
     def __init__(
@@ -126,10 +125,10 @@ class PluginService:
         turn: Turn,
         clock: Clock,
         observe: Observe = unobserved,
-        listed: ListObserver = _ignore_list,
+        observe_synchronize: SynchronizeObserver = _ignore_synchronize,
     ) -> None:
         self._observe = observe
-        self._listed = listed
+        self._observe_synchronize = observe_synchronize
         self._plugin = plugin
         self._turn = turn
         self._clock = clock
@@ -140,12 +139,12 @@ class PluginService:
         self.trouble: str | None = None  # why this connection should be given up
         # why the runtime may not call us, though the connection is open (nri.md §3.3)
         self.doubt: str | None = None
-        self._late_list = False
+        self._late_synchronize = False
 
     async def answer(self, method: str, payload: bytes, *, budget: float) -> bytes:
         """Return the response to a request that came just now with *budget* seconds.
 
-        Raises Refused with the status to send instead.
+        Raises CallRefused with the status to send instead.
         """
         answered: asyncio.Future[bytes | CallRefused] = asyncio.get_running_loop().create_future()
         received = self._clock.now()
@@ -179,9 +178,9 @@ class PluginService:
     ) -> asyncio.Task[None] | None:
         """Handle a request with *budget* seconds; return the task of one that has to wait.
 
-        It was read at *received*, and may have been here since it *came*.
-        The response, or the status to send instead, goes *to* the caller: when the method ends, or
-        by the deadline without it, if that can be helped. A task that is cancelled sends nothing.
+        It was read at *received*, and may have been in the socket since it *came*. The response, or
+        the status to send instead, goes *to* the caller: when the method ends, or shortly before
+        the deadline if the plugin has a safe answer. A task that is cancelled sends nothing.
 
         Most methods wait for nothing: they end here, without a task, and cannot be late.
         """
@@ -300,15 +299,15 @@ class PluginService:
         if instead is None:
             return
         if call.method == "Synchronize":
-            self._note_late_list("Synchronize was late: the runtime may not call us")
+            self._note_late_synchronize("Synchronize was late: the runtime may not call us")
         answer(instead)
 
-    def _note_late_list(self, doubt: str) -> None:
+    def _note_late_synchronize(self, doubt: str) -> None:
         if not self._closes_unsynchronized():
             self.doubt = doubt
-        if not self._late_list:
-            self._late_list = True
-            self._listed(late=True)
+        if not self._late_synchronize:
+            self._late_synchronize = True
+            self._observe_synchronize(late=True)
 
     async def _configure(self, request: ConfigureRequest) -> ConfigureResponse:
         runtime = Runtime.from_request(request)
@@ -318,7 +317,7 @@ class PluginService:
         return ConfigureResponse(events=events)
 
     async def _synchronize(self, part: SynchronizeRequest, call: Call) -> SynchronizeResponse:
-        """Collect the parts (NRI >= 0.7); the last one is answered for all of them."""
+        """Collect the parts (NRI >= 0.7); handle all of them with the last one."""
         if not self._parts.ByteSize():
             self._synchronize_began = call.came
         if self._parts.ByteSize() + part.ByteSize() > MAX_SYNCHRONIZE:
@@ -342,15 +341,15 @@ class PluginService:
         return SynchronizeResponse(update=updates)
 
     def _check_time(self, call: Call) -> None:
-        """Tell whether the runtime may have given up on us while it waited for the answer."""
-        # Its one timeout covers all parts; the last part's budget is only what was left of it.
+        """Report whether the runtime may have given up on us while it waited for the answer."""
+        # One timeout of the runtime covers all parts; the last part's budget is the rest of it.
         allowed = call.came + (call.deadline - call.received) - self._synchronize_began
         used = self._clock.now() - self._synchronize_began
         if used > LATE * allowed:
             text = f"Synchronize took {used:.3f} of {allowed:.3f} seconds"
-            self._note_late_list(f"{text}: the runtime may not call us")
-        elif not self._late_list:
-            self._listed(late=False)
+            self._note_late_synchronize(f"{text}: the runtime may not call us")
+        elif not self._late_synchronize:
+            self._observe_synchronize(late=False)
 
     def _closes_unsynchronized(self) -> bool:
         return self.runtime is not None and self.runtime.closes_unsynchronized

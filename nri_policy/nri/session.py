@@ -7,9 +7,9 @@ be opened again.
 
 A registration costs: from the end of the old connection to the answer to Synchronize the node has
 no plugin. On a node without CPU time to spare that answer is late, and a further registration only
-makes it worse. So after a late one there is none that can be done without, for a pause of twice
-what the last one cost, which doubles with each further one. Meanwhile the connection stays, even
-where the runtime may not call us any more: its next request shows that it does.
+makes it worse. So after a late answer, registrations that are not necessary pause for twice as long
+as the last one took; the pause doubles with each further late answer. Meanwhile the connection
+stays, even if the runtime may have stopped calling us: its next request shows that it has not.
 """
 
 from __future__ import annotations
@@ -54,9 +54,9 @@ log = logging.getLogger(__name__)
 REGISTRATION_TIMEOUT = 30.0  # seconds
 UPDATE_TIMEOUT = 30.0  # seconds
 MIN_DELAY, MAX_DELAY = 1.0, 30.0  # seconds before registering again; NRI 0.7 needs about one
-MAX_PAUSE = 300.0  # seconds without a registration that can be done without
-# Seconds to wait for a request where the runtime may not call us: if none comes the node is idle,
-# and loses nothing by a registration, or it has been without a plugin for as long.
+MAX_PAUSE = 300.0  # seconds without an unnecessary registration
+# Seconds to wait for a request if the runtime may have stopped calling us. If none comes, the node
+# is idle and loses nothing by a registration, or it has been without a plugin all that time.
 MAX_DOUBT = 5.0
 
 
@@ -69,9 +69,9 @@ class Session:
     """The session of one plugin; one task runs it, the others may ask for updates.
 
     *turn* is shared with whatever else serves the same plugin; *delay* is how many seconds to wait
-    before registering again after so many failures in a row; *observe* is told of each request;
-    *pauses* say since when a request may have been here that is read now; *keep_out* returns once
-    no other daemon is registered at a socket.
+    before registering again after so many failures in a row; *observe* is called after each
+    request; *pauses* knows since when a request that is read now may have been in the socket;
+    *keep_out* returns once no other daemon is registered at a socket.
     """
 
     def __init__(  # noqa: PLR0913 - keywords: what a test or the daemon replaces
@@ -99,7 +99,7 @@ class Session:
         self._channel: Channel | None = None
         self._requests: Requests | None = None
         self._connected_at = 0.0
-        self._late_lists = 0  # one after the other
+        self._late_synchronizes = 0  # one after the other
         self._pause_ends = -math.inf
 
     @property
@@ -115,7 +115,7 @@ class Session:
 
     @property
     def idle(self) -> bool:
-        """Whether the runtime waits for no answer of ours."""
+        """Whether no request of the runtime waits for an answer."""
         return self._requests is None or not self._requests.unanswered
 
     @property
@@ -125,7 +125,7 @@ class Session:
 
     @property
     def may_register(self) -> bool:
-        """Whether to `reconnect` where that can be done without."""
+        """Whether to `reconnect` for a registration that is not necessary."""
         return self.can_register and self._clock.now() >= self._pause_ends
 
     async def run(self, path: str) -> NoReturn:
@@ -161,10 +161,10 @@ class Session:
         await self._serve(*await self._connect(sock=socket.socket(fileno=fd)))
 
     def reconnect(self) -> None:
-        """Register again, once what was asked so far is answered.
+        """Register again, once all requests so far are answered.
 
-        It leads to a Synchronize, where any container can be changed: the way to do that which
-        cannot deadlock the runtime. Raises LocalProtocolError on an inherited socket.
+        It leads to a Synchronize, whose answer can change any container without the risk of a
+        deadlock in the runtime. Raises LocalProtocolError on an inherited socket.
         """
         if self._inherited:
             raise LocalProtocolError("a socket inherited from the runtime cannot be opened again")
@@ -176,8 +176,8 @@ class Session:
     ) -> Sequence[ContainerUpdate]:
         """Change containers outside of any event; return those updates that failed.
 
-        Raises LocalProtocolError if that could hang the runtime or us, Refused if the runtime fails
-        the call as a whole, TimeoutError and ConnectionError.
+        Raises LocalProtocolError if that could hang the runtime or us, CallRefused if the runtime
+        fails the call as a whole, TimeoutError and ConnectionError.
         """
         channel = self._check_updates_are_safe()
         response = await channel.call(
@@ -218,7 +218,11 @@ class Session:
         """Connect to a socket's path, or to one that is open; raises OSError."""
         self._connected_at = self._clock.now()
         service = PluginService(
-            self._plugin, self._turn, self._clock, self._observe, listed=self._note_list
+            self._plugin,
+            self._turn,
+            self._clock,
+            self._observe,
+            observe_synchronize=self._note_synchronize,
         )
         requests = Requests(
             service,
@@ -266,15 +270,15 @@ class Session:
             log.error("not-registered", extra={"error": reason})
         return service.synchronized and service.trouble is None
 
-    def _note_list(self, *, late: bool) -> None:
-        """Take note of a Synchronize, which has used what a registration costs."""
+    def _note_synchronize(self, *, late: bool) -> None:
+        """Note that a Synchronize was answered; after a *late* one, pause registrations."""
         if not late:
-            self._late_lists, self._pause_ends = 0, -math.inf
+            self._late_synchronizes, self._pause_ends = 0, -math.inf
             return
-        self._late_lists += 1
+        self._late_synchronizes += 1
         now = self._clock.now()
         cost = MIN_DELAY + now - self._connected_at
-        pause = min(cost * 2.0**self._late_lists, MAX_PAUSE)
+        pause = min(cost * 2.0**self._late_synchronizes, MAX_PAUSE)
         self._pause_ends = now + pause
         log.warning("registration-late", extra={"cost": f"{cost:.1f}s", "pause": f"{pause:.1f}s"})
 

@@ -271,7 +271,7 @@ async def test_a_runtime_whose_list_was_answered_late_is_not_registered_with_onl
 ) -> None:
     async with scene(tmp_path, "v0.8.0") as it:
         for _ in range(3):
-            it.session._note_list(late=True)
+            it.session._note_synchronize(late=True)
         it.note(0)
         await it.wait(PATIENCE_TO_REGISTER)
         await idle()

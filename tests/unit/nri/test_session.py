@@ -31,13 +31,13 @@ IDENTITY = PluginIdentity(name="nri-policy", index="05")
 
 
 class _Stopped(Pauses):
-    """Says that each request lay there for as long as its stage does."""
+    """Takes each request for one that arrived `stage.stopped` seconds before it was read."""
 
     def __init__(self, stage: Stage) -> None:
         super().__init__(stage.time.clock)
         self._stage = stage
 
-    def came(self, read: float) -> float:
+    def earliest_arrival(self, read: float) -> float:
         return read - self._stage.stopped
 
 
