@@ -34,9 +34,9 @@ from nri_policy.report.explanation import (
     Value,
     explanation_report,
 )
+from nri_policy.report.explanation_lines import describe_outcome, device_name, opening_lines
 from nri_policy.report.hint import HintReport, held_hints
 from nri_policy.report.journal import JournalChange, JournalPage, JournalRecord
-from nri_policy.report.lines import describe_outcome, device_name, opening_lines
 from nri_policy.report.machine import DeviceReport, MachineReport, NodeReport, machine_report
 from nri_policy.report.pool import (
     HugePagesReport,

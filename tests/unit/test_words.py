@@ -19,7 +19,7 @@ from nri_policy.cli import main
 from nri_policy.cli.kubectl import main as plugin
 from nri_policy.cli.node.holdings import HEADINGS
 from nri_policy.engine.choice.criteria import CRITERIA
-from nri_policy.report.lines import _HOW
+from nri_policy.report.explanation_lines import _HOW
 from nri_policy.workload.annotation_table import ANNOTATIONS
 
 PROJECT = Path(__file__).parents[2]

@@ -1,6 +1,6 @@
 """The lines that open an explanation: what a container has, in a fixed order, as label and text.
 
-Made from an explanation's document, for the terminal and for the pod's own annotation.
+They are made from an explanation's document, for the terminal and for the pod's annotation.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ def opening_lines(explanation: ExplanationReport) -> Iterator[tuple[str, str]]:
     """Yield the lines that open an explanation, in their fixed order."""
     answer, request = explanation.answer, explanation.request
     if answer is not None:
-        yield from _has(explanation, answer)
+        yield from _holdings(explanation, answer)
     elif explanation.outcome is not DecisionKind.REFUSED and request is not None:
         milli = 1000 * request.exclusive + request.shared_milli
         got = f" → got {explanation.granted}" if explanation.granted else ""
@@ -61,8 +61,8 @@ def opening_lines(explanation: ExplanationReport) -> Iterator[tuple[str, str]]:
         yield "better", each
 
 
-def _has(explanation: ExplanationReport, answer: AnswerReport) -> Iterator[tuple[str, str]]:
-    """Yield the lines on what it has."""
+def _holdings(explanation: ExplanationReport, answer: AnswerReport) -> Iterator[tuple[str, str]]:
+    """Yield the lines on the CPUs, memory and devices that the container has."""
     yield "CPUs", ", ".join(filter(None, (format_cpus(answer.cpus), answer.cpus_are)))
     if answer.partition is not UNSET:
         yield "", answer.partition
@@ -74,18 +74,18 @@ def _has(explanation: ExplanationReport, answer: AnswerReport) -> Iterator[tuple
     if answer.huge_pages:
         yield "huge pages", answer.huge_pages
     if explanation.devices:
-        yield "devices", "; ".join(map(_near, explanation.devices))
+        yield "devices", "; ".join(map(_near_device, explanation.devices))
     yield "asked", f"{answer.asked} → got {answer.got}"
     if answer.room:
         yield "pod", answer.room
     if answer.quota:
         yield "quota", answer.quota
     if answer.recent:
-        yield from _used(answer.recent)
+        yield from _recent_use(answer.recent)
 
 
-def _used(recent: RecentUseReport) -> Iterator[tuple[str, str]]:
-    """Yield the lines on what it used lately."""
+def _recent_use(recent: RecentUseReport) -> Iterator[tuple[str, str]]:
+    """Yield the lines on the CPU time that the container used lately."""
     parts = [f"{recent.cpus:.2f} CPUs"]
     if recent.periods:
         times = f"throttled in {recent.throttled} of {recent.periods} periods"
@@ -98,7 +98,7 @@ def _used(recent: RecentUseReport) -> Iterator[tuple[str, str]]:
         yield "beside it", ", ".join(named)
 
 
-def _near(device: HintReport) -> str:
+def _near_device(device: HintReport) -> str:
     source = device.source.rpartition("/")[2] if device.source.startswith("/") else device.source
     node = f"NUMA node {device.nodes}" if device.nodes else f"CPUs {device.cpus}"
     granted = f"{device.granted} of {device.granted_of} CPUs near it"
@@ -106,6 +106,6 @@ def _near(device: HintReport) -> str:
 
 
 def device_name(device: HintReport, source: str) -> str:
-    """Return what is meant: how many of a source, or which one."""
+    """Return the name of a device or of several: how many of a source, or which one."""
     times = f"{device.count} x " if device.count > 1 else ""
     return f"{times}{source} {device.device}".rstrip()
