@@ -12,18 +12,18 @@ from nri_policy.settings import REALTIME, SchedulingClass, SchedulingPolicy, Set
 
 _UNORDERED = ("none", "kyber")  # schedulers of disks that look at no priority
 
-_KERNELS = 2  # slashes in the kernel's own name of a disk, /dev/sda
+_KERNEL_SLASHES = 2  # in the kernel's own name of a disk, /dev/sda; a link has more
 
 
 def check(facts: Facts) -> Iterator[Finding]:
-    """Yield what of the classes has no effect here; nothing where the settings have none."""
+    """Yield which parts of the settings' classes have no effect on this node, and why."""
     settings, equipment = facts.settings, facts.equipment
     if not isinstance(settings, Settings) or equipment is None:
         return
     if settings.scheduling_classes:
         yield from _check_scheduling(settings, equipment, facts)
     if settings.control.blockio.enable and settings.control.blockio.classes:
-        yield from _blockio(settings, equipment, facts)
+        yield from _check_blockio(settings, equipment, facts)
 
 
 def _check_scheduling(settings: Settings, equipment: Equipment, facts: Facts) -> Iterator[Finding]:
@@ -52,8 +52,8 @@ def _schedules(given: SchedulingClass) -> bool:
     return given.policy is not SchedulingPolicy.NONE or given.nice is not None or bool(given.flags)
 
 
-def _blockio(settings: Settings, equipment: Equipment, facts: Facts) -> Iterator[Finding]:
-    entries = [each for name in settings.control.blockio.classes.values() for each in name]
+def _check_blockio(settings: Settings, equipment: Equipment, facts: Facts) -> Iterator[Finding]:
+    entries = [each for limits in settings.control.blockio.classes.values() for each in limits]
     if equipment.no_io_limits:
         found = f"block I/O classes are left to the runtime: {equipment.no_io_limits}"
         yield Finding("classes", Verdict.WARNING, found, "boot with cgroup v2 alone")
@@ -63,7 +63,7 @@ def _blockio(settings: Settings, equipment: Equipment, facts: Facts) -> Iterator
         glob.pattern
         for each in entries
         for glob in each.devices
-        if glob.pattern.count("/") > _KERNELS and not any(map(glob.matches, there))
+        if glob.pattern.count("/") > _KERNEL_SLASHES and not any(map(glob.matches, there))
     }
     if links and facts.kernel is not None and not facts.kernel.udev:
         folder = f"{facts.where.host_root}{UDEV}".replace("//", "/")
