@@ -22,8 +22,8 @@ _OF_KUBELET = re.compile(r"burstable|besteffort|pod[-\w]+|kubepods[-\w]*\.slice"
 def read_above(top: Folder, file: str, cgroups: Iterable[str]) -> dict[str, CPUSet]:
     """Return the CPUs of cgroups above containers by path, from their *file* where it exists.
 
-    Those of *cgroups*, and all below the kubelet's usual top cgroups. No CPUs: those of the cgroup
-    above.
+    These are the cgroups above *cgroups*, and all below the kubelet's usual top cgroups. An empty
+    set means the CPUs of the cgroup above.
     """
     known = filter(None, map(folder_of, cgroups))
     above = {*TOPS, *(each for path in known for each in ancestors(path))}
@@ -31,7 +31,7 @@ def read_above(top: Folder, file: str, cgroups: Iterable[str]) -> dict[str, CPUS
         above |= _below(top, parent)
     files = {each: top.set(f"{each}/{file}") for each in sorted(above)}
     found = {each: cpus for each, cpus in files.items() if cpus is not None}
-    if found and (cpus := top.set(file)) is not None:  # else it is that of our own pod
+    if found and (cpus := top.set(file)) is not None:  # if none is found, it is our own pod's
         found[MOUNT] = cpus
     return found
 
@@ -55,7 +55,7 @@ def find_narrow(found: Mapping[str, CPUSet], used: CPUSet) -> dict[str, CPUSet]:
 
 
 def find_topmost(paths: Iterable[str]) -> list[str]:
-    """Return the *paths* that have no other of *paths* above them."""
+    """Return the topmost of *paths*: drop each one that is below another."""
     all_ = {*paths}
     return sorted(each for each in all_ if all_.isdisjoint(_above(each)))
 

@@ -172,8 +172,8 @@ class Cgroups:
     def resources(self, cgroup: str) -> Resources | None:
         """Return the settings of a cgroup; None if it does not exist here.
 
-        A field stays unset where this kernel has no file for it, or where its form does not tell
-        what the runtime set. A cpuset that was never set is the one that the cgroup may use.
+        A field stays unset if this kernel has no file for it, or if its file does not show the
+        value that the runtime set. For a cpuset that was never set, the one that it may use.
         """
         with self._open(cgroup) as at:
             if at is None:

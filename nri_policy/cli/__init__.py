@@ -90,7 +90,7 @@ class _Commands(CommandGroup):
         return command
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
-        """Take an option that is not the program's own for one of `run`, as nri-plugins' are."""
+        """Put `run` before an option that is not the program's own: nri-plugins has no commands."""
         own = {name for each in self.get_params(ctx) for name in each.opts}
         if args and args[0].startswith("-") and args[0] not in own:
             args = ["run", *args]

@@ -135,7 +135,7 @@ class PodExplanations:
             self._changed.set()
 
     def problems(self) -> Iterator[str]:
-        """Yield what of the settings is not in force, and why."""
+        """Yield why `podExplanations` is not in force, if it is not."""
         if self._wanted and self._client is None:
             yield "podExplanations: no cluster is known: neither in a pod nor --kubeconfig"
         elif self._wanted and self._error:

@@ -86,7 +86,7 @@ class TunablesPreview(Struct, frozen=True, kw_only=True):
     """What pods or settings would change."""
 
     changes: Mapping[str, TunableChange]  # by item
-    unmet: Mapping[str, tuple[str, ...]]  # by container, what it would do without, and why
+    unmet: Mapping[str, tuple[str, ...]]  # by container: which values it would not get, and why
 
 
 class TunerLink:

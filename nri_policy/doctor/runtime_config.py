@@ -232,7 +232,7 @@ def _texts(value: object, default: tuple[str, ...]) -> tuple[str, ...]:
 
 
 def _milliseconds(value: object, default: int) -> int:
-    """Return a Go duration such as 2s or 500ms; what is not understood counts as not given."""
+    """Return a Go duration such as 2s or 500ms; the *default* for a text that is none."""
     try:
         return round(parse_duration(value) * 1000) or default
     except ValueError:

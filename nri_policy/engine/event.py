@@ -72,7 +72,7 @@ class Stopped(Struct, frozen=True, kw_only=True, omit_defaults=True, tag="stoppe
     """A container has stopped, or is gone."""
 
     container_id: str
-    keeps: bool = False  # its grant, whatever comes, until this event comes again without it
+    keeps: bool = False  # its grant, until this event comes again with False
 
 
 class PodStopped(Struct, frozen=True, kw_only=True, tag="pod-stopped"):
@@ -82,7 +82,7 @@ class PodStopped(Struct, frozen=True, kw_only=True, tag="pod-stopped"):
 
 
 class Prepared(Struct, frozen=True, kw_only=True, tag="prepared"):
-    """The kubelet wants what a resource claim was allocated of our devices: all, or none."""
+    """The kubelet asks for all our devices that were allocated to a resource claim."""
 
     parts: tuple[ClaimPart, ...]  # of one claim
 

@@ -25,7 +25,7 @@ def read_caches(tree: FileTree, online: CPUSet) -> tuple[Cache, ...]:
     sizes: dict[tuple[int, str, CPUSet], int] = {}
     # The kernel lists a cache at each CPU that uses it (drivers/base/cacheinfo.c), though its index
     # may differ between CPUs. So one CPU shows the whole set. A CPU has one cache of each level and
-    # type; the files of a CPU whose caches are all known are not read.
+    # type; once all caches of a CPU are known from its neighbours, its files are not read.
     known: dict[tuple[int, str], set[int]] = {}  # level, type -> CPUs with a known cache
     with tree.folder(CPU_FOLDER) as folder:
         for cpu in online:

@@ -62,7 +62,7 @@ class DeviceConstraint(Part, frozen=True):
     distinct_attribute: str | None = None
 
     def concerns(self, request: str) -> bool:
-        """Whether it is about a request, or a subrequest."""
+        """Whether the constraint holds for this request or subrequest."""
         return not self.requests or bool({request, request.partition("/")[0]} & {*self.requests})
 
 
@@ -125,7 +125,7 @@ class ClaimConsumer(Part, frozen=True):
 
 
 class ClaimStatus(Part, frozen=True):
-    """What a claim was allocated, and for which objects."""
+    """The devices that were allocated to a claim, and the objects that it is reserved for."""
 
     allocation: Allocation | None = None
     reserved_for: list[ClaimConsumer] = field(default_factory=list)

@@ -14,7 +14,7 @@ _MOST_DEVICES = 12
 
 
 def details_of(machine: MachineReport, pools: Sequence[PoolReport]) -> dict[int, tuple[str, ...]]:
-    """Return the lines for each pool, by its id."""
+    """Return the lines of each pool's tooltip, by the pool's id."""
     cpus = {pool.id: pool.cpus for pool in pools}
     devices = _devices(machine.devices, cpus)
     nodes = {node.id: node for node in machine.numa_nodes}

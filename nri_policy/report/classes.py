@@ -88,7 +88,7 @@ def class_items(
     tunables: Iterable[Tunable] = (),
     unmet: Iterable[str] = (),
 ) -> tuple[ClassItemReport, ...] | None:
-    """Return what a container's classes give it, and what was *found* of that by item.
+    """Return what a container's classes give it, beside the value that was *found*, by item.
 
     *tunables* come from the container's CPU class, *unmet* names the class's values not in force.
     """

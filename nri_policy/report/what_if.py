@@ -41,7 +41,7 @@ class TwoHoldings(Struct, frozen=True, kw_only=True):
 
 
 class TunableChange(Struct, frozen=True, kw_only=True):
-    """The value of a kernel tunable, and the one that it would have; None: its original."""
+    """The value of a kernel tunable before and after a change; None: its original value."""
 
     before: str | None
     after: str | None

@@ -1,7 +1,7 @@
 """Reads and patches settings in the API server.
 
-Owns how TopologyAwarePolicy objects are watched and patched, and the label of a Node. Each object
-is watched by its name, so the objects of other nodes cost this one nothing.
+Owns how TopologyAwarePolicy objects are watched and patched, and the label of a Node. It watches
+each object by its name, so that this node does not receive the objects of others.
 """
 
 from __future__ import annotations

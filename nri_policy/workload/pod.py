@@ -75,10 +75,10 @@ class AmountsError(Refused):
 
 
 def check_amounts(resources: Resources) -> None:
-    """Raise AmountsError for those that the kernel would not take.
+    """Raise AmountsError for amounts that the kernel would not take.
 
-    The runtime would fail, or make others of them: a negative amount is passed on as one just below
-    2^64.
+    With them the runtime would fail, or set other ones: it passes on a negative amount as a number
+    just below 2^64.
     """
     for name, value, accepted in (
         ("shares", resources.cpu_shares, SHARES),
@@ -113,14 +113,14 @@ class Pod(Struct, frozen=True, kw_only=True, omit_defaults=True):
 
 
 class Container(Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """A container of a pod, or what stands for another holder of CPUs and has its id.
+    """A container of a pod, or another holder of CPUs, with its id.
 
-    That is the pod as a whole, or a part of a resource claim.
+    Other holders are a pod as a whole (its room) and a part of a resource claim.
     """
 
     id: str
     pod: Pod
-    name: str  # empty where it stands for something else
+    name: str  # empty for another holder
     state: ContainerState
     created: int  # ns since the epoch, 0 if the runtime does not say
     labels: Mapping[str, str]

@@ -236,7 +236,7 @@ def _rank(candidate: CandidateReport) -> tuple[bool, bool, bool, int, list[float
 
 
 def why_not(explanation: ExplanationReport, candidate: CandidateReport) -> str:
-    """Return why a pool was not chosen; empty for the one that was, and where none was."""
+    """Return why a pool was not chosen; empty for the chosen pool, or if none was chosen."""
     if candidate.far:
         return f"not near {candidate.far}"
     if not candidate.fits:

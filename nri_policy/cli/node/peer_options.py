@@ -1,7 +1,7 @@
 """Options that manifests of nri-plugins' topology-aware policy give `run`, beside those of our own.
 
 Its DaemonSet names no command, so its arguments start our daemon where only the image is changed.
-They follow Go's rules: one dash does as well as two. Options with a meaning here work. `run`
+They follow Go's rules: an option may have one dash or two. Options with a meaning here work. `run`
 accepts the rest too, and logs that they have no effect.
 """
 

@@ -23,7 +23,7 @@ def has_room(layout: Layout, zone: Hint, table: Table) -> bool:
 def zone_note(state: State, request: Request, grant: Grant, table: Table | None) -> tuple[str, ...]:
     """Return a note for `explain` on whether a *grant* keeps to the request's zone.
 
-    *table* is of the compared pools, None if there were none. Empty without a zone.
+    *table* has the compared pools; None if no pools were compared. Empty without a zone.
     """
     if request.steering.zone is None:
         return ()

@@ -123,7 +123,7 @@ def place_container(  # noqa: PLR0913 - what is placed, and what is known of it
     elif (
         before is not None
         and request.milli < before.request.milli
-        and not before.grant.tenant  # CPUs that it releases stay in its pod's room
+        and not before.grant.tenant  # a tenant's CPUs stay in its pod's room
     ):
         bring_back(state, container.id)
     # a degraded container keeps its original weight
@@ -165,7 +165,8 @@ def keep(state: State, container_id: str) -> Decision:
 def stop(state: State, event: Stopped | PodStopped) -> Decision:
     """Release a container, or all of a pod and its room; others may spread.
 
-    One that keeps its grant is released by itself, and has its part of the room until then.
+    A container of the pod that keeps its grant is released by its own event, and keeps its part of
+    the room until then.
     """
     free = state.supply.free_cpus()
     if isinstance(event, Stopped):

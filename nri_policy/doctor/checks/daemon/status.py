@@ -11,7 +11,7 @@ from nri_policy.observability.watchdog import STARVATION
 from nri_policy.settings_sources.cluster_settings import NOT_PINNED
 from nri_policy.store.errors import NOT_STORED
 
-#: Of notices that are more than a note, by their prefix.
+#: Remedies for the notices that are warnings, by the notice's prefix.
 _REMEDIES = {
     STARVATION: (
         "for its pod priorityClassName: system-node-critical and a CPU request of 250m or more;"

@@ -13,7 +13,7 @@ from nri_policy.tuning.rdt import resolve
 
 
 def check(facts: Facts) -> Iterator[Finding]:
-    """Yield what resctrl has here, and what the settings ask for in vain."""
+    """Yield what resctrl can share here, and which settings it cannot carry out."""
     if facts.kernel is None:
         return
     settings = facts.settings if isinstance(facts.settings, Settings) else None

@@ -86,7 +86,7 @@ def _publishes(facts: Facts) -> bool:
 def _is_daemon(process: Process) -> bool:
     """Return whether a process is `nri-policy run`, with its interpreter in front or not.
 
-    A program that started it and waits, such as sudo, has these words too, and is none.
+    The arguments of a program that started it, such as sudo, have these words too, but not first.
     """
     words = [PurePosixPath(word).name for word in process.arguments[:3]]
     return words[process.name.startswith("python") :][:2] == [_OURS, "run"]
