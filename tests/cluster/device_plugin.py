@@ -57,7 +57,7 @@ class DevicePlugin:
 
     @contextmanager
     def serving(self, folder: Path, resource: str) -> Iterator[None]:
-        """Serve in the *folder* that the kubelet has for plugins, which hears of it."""
+        """Serve in the kubelet's *folder* for plugins, and register with the kubelet."""
         server = grpc.server(ThreadPoolExecutor(max_workers=4))
         services.add_DevicePluginServicer_to_server(self, server)
         endpoint = "test.sock"

@@ -1,7 +1,7 @@
 """`nri-policy` that kills itself when a write was carried out: `python -m tests.cluster.dying`.
 
-It sends one write at a time, and does not hear of the one that it dies of. Events do not count, nor
-does what changes nothing. What it dies of goes to stderr, as `died of METHOD PATH`.
+It sends one write at a time, and dies before its caller has the answer to the last one. Events and
+writes that change nothing do not count. It prints that write to stderr: `died of METHOD PATH`.
 """
 
 from __future__ import annotations

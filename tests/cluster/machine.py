@@ -65,7 +65,7 @@ class Machine:
 
     @property
     def inside(self) -> tuple[str, ...]:
-        """What a command has to begin with to run in it."""
+        """The words before a command that make it run in these namespaces."""
         return "nsenter", f"--target={self._holder.pid}", "--mount", "--net"
 
     @contextmanager

@@ -269,7 +269,7 @@ class Node:
 def containerd_for(release: str) -> Programs:
     """Return a containerd as old as a Kubernetes, and a runc that knows seccomp, as sandboxes need.
 
-    Where that is not built it is another; raises DebsError where none is to be had.
+    If that containerd is not built, another one; raises DebsError if no package can be fetched.
     """
     runc = debs.fetch("runc") / "usr/sbin/runc"
     newest = runtimes.containerd(runtimes.NEWEST_CONTAINERD) if release != OLDEST else None

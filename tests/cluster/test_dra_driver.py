@@ -36,7 +36,7 @@ def folder() -> Iterator[Path]:
 
 @asynccontextmanager
 async def running(program: Path, server: APIServer, folder: Path) -> AsyncIterator[list[str]]:
-    """Run the driver; yield what it was asked for, as it says."""
+    """Run the driver; yield the requests that it prints."""
     process = await asyncio.create_subprocess_exec(
         program,
         server.kubeconfig,

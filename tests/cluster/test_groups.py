@@ -162,7 +162,7 @@ def test_jobs_come_a_node_fails_and_the_service_is_killed(shop: Shop) -> None:
         )
         assert assigned(shop.status("one")) == {placed[2]: 2, spare: 2}
         now = {"gracePeriodSeconds": 0}
-        for at in (0, 1):  # as for pods of nodes that no longer exist
+        for at in (0, 1):  # as Kubernetes deletes the pods of a node that no longer exists
             cluster.asked("DELETE", f"{SHOP}/pods/one-{at}", now)
             shop.make_pod("one", at, f"one-{at}-again")
         cluster.until(lambda: sorted(shop.hosts("one")) == sorted([spare] * 2 + placed[2:]), "")

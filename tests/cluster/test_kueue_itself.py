@@ -197,7 +197,7 @@ def plane_with_kueue(folder: Path, cpus: int) -> Iterator[ControlPlane]:
 
 
 def test_a_workload_that_fits_no_zone_lets_those_behind_it_go_first(tmp_path: Path) -> None:
-    """It has all of the quota that those would need."""
+    """While it has its quota, no quota is left for the workloads behind it."""
     with plane_with_kueue(tmp_path, 4) as plane:
         asyncio.run(pass_by(plane))
 
@@ -221,7 +221,7 @@ async def pass_by(plane: ControlPlane) -> None:
         await until(lambda: is_admitted(plane, "pair"), "Kueue admits what fits")
         assert workload(plane, "wide")["spec"]["active"] is False
         await asyncio.to_thread(plane.asked, "DELETE", f"{JOBS}/pair?{BACKGROUND}")
-        for name in "ab":  # of each zone 1 CPU is in use by others
+        for name in "ab":  # other pods use 1 CPU of each zone
             busy = zone_report(name, 1, 1, cpus=2, memory="8Gi")
             await asyncio.to_thread(plane.asked, "PATCH", f"{NRT}/{name}", busy, content=MERGE)
         await asyncio.to_thread(submit, plane, "later", 2, 2)

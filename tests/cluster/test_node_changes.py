@@ -99,7 +99,7 @@ def is_evicted(node: Node, name: str) -> bool:
 
 
 def test_an_evicted_pod_gives_its_cpus_back(node: Node, daemon: Daemon) -> None:
-    """Its object stays, and so does what the runtime has of its sandbox."""
+    """Its object stays, and so does its sandbox in the runtime."""
     node.start(pod("own", {"main": guaranteed("2")}), greedy("greedy"))
     before = node.cpuset("own", "main")
     held = daemon.containers()

@@ -59,7 +59,7 @@ def test_containers_run_beside_the_devices_that_the_kubelet_assigned(
 def test_a_restart_moves_whoever_started_without_the_daemon_beside_its_device_and_nobody_else(
     node: Node, daemon: Daemon, cards: DevicePlugin
 ) -> None:
-    """No other pod had their names: the kubelet lists those that have gone for a while."""
+    """The pods have new names: the kubelet still lists deleted pods for a while."""
     limits = {"cpu": "2", "memory": "64Mi", CARD: "1"}
     node.start(pod("before", {"main": {"limits": limits}}))
     had = node.cpuset("before", "main")

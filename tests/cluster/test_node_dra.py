@@ -122,7 +122,7 @@ def of_numa_node(number: int) -> CPUSet:
 
 
 def events(node: Node, name: str) -> str:
-    """Return what has been said of an object of that name."""
+    """Return the messages of the events about an object of that name."""
     path = f"/api/v1/namespaces/default/events?fieldSelector=involvedObject.name={name}"
     return "\n".join(each["message"] for each in node.cluster.asked("GET", path)["items"])
 

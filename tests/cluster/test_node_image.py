@@ -1,7 +1,7 @@
 """The image of nri-plugins' DaemonSet is replaced on a real node, and set back (docs/migration.md).
 
-The DaemonSet is what their chart makes one of. The two images have an entrypoint each, and nothing
-else; so the node's folders with the programs, and with what ours needs, are mounted from the start.
+The DaemonSet is the one of their chart. Each of the two images has an entrypoint and nothing else:
+the node's folders with the programs and their libraries are mounted from the start.
 The node's pods have no network, and it has no Services: the pod has the node's, and the address of
 the API server.
 """

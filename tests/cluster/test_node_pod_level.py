@@ -26,7 +26,7 @@ CONTAINERS: dict[str, dict[str, Any]] = {
 
 @pytest.fixture(params=["read", "not read", "forbidden"])
 def source(request: pytest.FixtureRequest, node: Node) -> Iterator[str]:
-    """Whether the daemon reads pods: it does, it is told not to, it may not."""
+    """Whether the daemon reads pods: it does, its settings say no, or it lacks the right."""
     if request.param != "forbidden":
         yield request.param
         return

@@ -54,7 +54,7 @@ def make_pods(plane: ControlPlane, *numbers: int) -> None:
 
 
 def hosts(plane: ControlPlane) -> list[str]:
-    """Where the pods are to go that were let go."""
+    """Return the hosts that the ungated pods select."""
     items = plane.asked("GET", PODS)["items"]
     return [
         each["spec"]["nodeSelector"][HOSTNAME]

@@ -184,7 +184,7 @@ def test_a_pod_without_the_gate_is_not_changed(service: Service, node: str, patc
 
 
 def failed(**more: Any) -> Object:
-    """What is written of a pod that was let go to a host that failed."""
+    """Return the status that is written to an ungated pod of a failed host."""
     conditions = {"conditions": [DISRUPTED]}
     return {
         "status": {"phase": "Failed", "reason": "NodeFailed", "message": "m"} | conditions | more

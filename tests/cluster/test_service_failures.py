@@ -93,9 +93,9 @@ def revisions(cluster: Cluster) -> dict[str, str]:
 
 
 def assert_promises_are_kept(cluster: Cluster, jobs: Iterable[str]) -> None:
-    """No pod was let go to where its group has no place, and no node is sent more than it has.
+    """Assert that each ungated pod goes to a place of its group, and that no node is overbooked.
 
-    A group that has lost its places is another matter: its pods will be deleted.
+    Pods of a group that has lost its places do not count: they will be deleted.
     """
     used: Counter[str] = Counter()
     for job in jobs:

@@ -1,7 +1,7 @@
-"""Creations that come to nothing on CRI-O, which says so by chance or not at all.
+"""Creations that fail on CRI-O, which sends no event for that, or only by chance.
 
-One whose client no longer waits is kept for one to two minutes, in case it is asked for again. When
-it is removed the exit of its process may be told, if that is noticed in time.
+If the client of a creation no longer waits, CRI-O keeps the container for one to two minutes, for a
+client that asks again. Then it removes the container, and may report the exit of its process.
 """
 
 from __future__ import annotations

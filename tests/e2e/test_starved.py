@@ -1,7 +1,7 @@
 """A daemon that hardly gets a CPU: the node is not left without the policy for long.
 
 The daemon has the CPU weight of a request of 50m, beside busy loops with that of the rest of a
-node of one CPU. All of them together compete for one CPU of the host as one process does.
+node of one CPU. Together they get as much of one CPU of the host as a single process would.
 """
 
 from __future__ import annotations

@@ -32,7 +32,7 @@ CAPTURE = Path(__file__).parents[1] / "scenarios/pmem/c-pmem.tar.xz"
 COLD = {"cold-start.resource-policy.nri.io/pod": "duration: 1s"}
 RESERVED = ("cpuset:0", "cpuset:4", "cpuset:0,4")
 SECONDS = float(os.environ.get("NRI_POLICY_STRESS", "3"))  # of being busy
-QUIET = 2 + SECONDS / 30  # times that the runtime is given nothing to do, so that it must be told
+QUIET = 2 + SECONDS / 30  # pauses without requests, in which the daemon must send its updates
 
 
 @pytest.fixture(scope="module")

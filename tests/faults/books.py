@@ -96,13 +96,13 @@ def audited(host: Host) -> Books:
             and running[container_id].shares
             != shares_of(1000 * len(grant.exclusive) + grant.shared)
         )
-        or not _has_its_due(layout, running[container_id], grants[container_id])
+        or not _has_all_requests(layout, running[container_id], grants[container_id])
     }
     return Books(grants=held.grants, pending=pending)
 
 
-def _has_its_due(layout: Layout, container: SimulatedContainer, stored: StoredGrant) -> bool:
-    """Whether the grant is for all that the container asks for, not for what the others left."""
+def _has_all_requests(layout: Layout, container: SimulatedContainer, stored: StoredGrant) -> bool:
+    """Whether the grant has all that the container requests; a degraded one has less."""
     known = container_of(container.pod.message, container.message)
     known = replace(known, resized=stored.resized, resources=stored.resources or known.resources)
     _, request, _ = layout.requests.read_admitted(known)
@@ -175,7 +175,7 @@ def _check_answers(host: Host, grants: Mapping[str, StoredGrant]) -> None:
 
 
 def _check_leftovers(host: Host, grants: Mapping[str, StoredGrant]) -> None:
-    """Assert that nothing is left of what is gone, and that the process does not grow."""
+    """Assert that ended containers leave no files, and that few files and threads are open."""
     found = {entry.name for entry in host.disk.folder.iterdir()}
     aside = {name for name in found if name.startswith("store.aside-")}
     assert found - aside == _FILES

@@ -1,7 +1,7 @@
 """The fault campaign: rounds of random pods and one fault each, with the books checked after each.
 
-A round: pods come, change and go while the fault strikes; then the daemon is brought back if it is
-gone, a last pod comes and goes so that everything is told, and all that must hold is checked.
+A round: pods start, change and end while the fault strikes. Then the daemon is restarted if it is
+gone, a last pod starts and ends so that all updates are sent, and all that must hold is checked.
 Everything is drawn from the seed; which instant a signal hits is not in our hands.
 """
 
@@ -377,7 +377,7 @@ class Campaign:
         for container_id in self._unchanged(self.own):
             cpus, shares = self.own[container_id]
             if self.lost and shares:
-                continue  # which of its CPUs were its own cannot be told from its cpuset
+                continue  # its cpuset does not show which of its CPUs are exclusive
             assert container_id in own, f"{container_id} lost its CPUs {cpus}"
             now = own[container_id][0]
             assert now == cpus, f"{found.grants[container_id].full_name} was moved: {cpus} to {now}"

@@ -1,7 +1,7 @@
 """The Debian packages on fresh systems of both suites: installed, upgraded, removed under a pod.
 
 containerd runs in that system too, so that all paths are those of a node. systemd does not: a
-recorder stands in its place, and the test does what it is told.
+recorder takes its place, and the test starts and stops what a package asks systemd for.
 """
 
 from __future__ import annotations
@@ -67,8 +67,8 @@ class Node:
         """Install the version, over another or not."""
         self.run("dpkg", "--install", self._packages[version])
 
-    def told(self) -> list[str]:
-        """Return what systemd was told since this was last asked for."""
+    def systemctl_calls(self) -> list[str]:
+        """Return the systemctl calls since this was last asked for."""
         lines = self._told.read_text().splitlines()
         self._told.write_text("")
         return lines
@@ -106,7 +106,7 @@ def node(
 def runtime(
     node: Node, programs: Mapping[str, packages.Programs], archive: Path, tmp_path: Path
 ) -> Iterator[Containerd]:
-    """containerd 1.7, which is that of Debian 13; Debian 12 has none that knows NRI."""
+    """Debian 13's containerd 1.7, on both suites: Debian 12's has no NRI."""
     its = programs["trixie"]
     for program in (its.containerd, its.ctr):
         command = shlex.join(node.machine.inside(program, PATH=its.search_path))
@@ -127,7 +127,7 @@ def runtime(
 
 def test_a_package_needs_no_compiler_and_starts_nothing(node: Node) -> None:
     node.install(OLD)
-    assert node.told() == ["--system daemon-reload"]
+    assert node.systemctl_calls() == ["--system daemon-reload"]
     assert node.run("nri-policy", "--version").strip() == f"nri-policy, version {OLD}"
     demo = node.run("nri-policy", "simulate", CONFIGS / "demo.yaml", "--synthetic", PLAYED)
     assert "Guaranteed" in demo
@@ -139,7 +139,7 @@ def test_a_package_needs_no_compiler_and_starts_nothing(node: Node) -> None:
 
 
 def test_a_removal_gives_tunables_back(node: Node, tmp_path: Path) -> None:
-    """The one in the journal is of a CPU that is gone: nothing of this host is changed."""
+    """The journal has a tunable of a CPU that does not exist, so the test changes no real one."""
     item = Item(Kind.CPU, "9999", "resume_latency")
     entry = Entry(item=item, original="0", ours="2", when=0.0)
     journal = TunerJournal(tmp_path, boot_id(Path("/")))
@@ -161,11 +161,11 @@ def test_a_package_is_upgraded_and_removed_under_running_pods(node: Node, kubele
         pods = {container.pid(): container.cpus() for container in (own, rest)}
         assert len(own.cpus()) == 1
         assert own.cpus().isdisjoint(RESERVED | rest.cpus())
-        node.told()
+        node.systemctl_calls()
 
         node.install(NEW)
         restarts = ["try-restart nri-policy-tuner.service", "try-restart nri-policy.service"]
-        assert node.told() == ["--system daemon-reload", *restarts]
+        assert node.systemctl_calls() == ["--system daemon-reload", *restarts]
         assert node.run("cat", CONFIG) == SETTINGS
         status = node.run("sh", "-c", "nri-policy status 2>&1 || true")
         assert "its program was replaced or removed since it started; restart it" in status
@@ -177,7 +177,7 @@ def test_a_package_is_upgraded_and_removed_under_running_pods(node: Node, kubele
         assert daemon.terminate() == 0
         node.run("dpkg", "--remove", "nri-policy")
         stops = ["stop nri-policy.service", "stop nri-policy-tuner.service"]
-        assert node.told() == [*stops, "--system daemon-reload"]
+        assert node.systemctl_calls() == [*stops, "--system daemon-reload"]
         assert node.left() == [CONFIG, "/var/lib/nri-policy/store/state.db"]
         node.run("dpkg", "--purge", "nri-policy")
         assert not node.left()

@@ -96,11 +96,11 @@ class Scene:
     def settle(self) -> dict[str, Effective]:
         """Return what the kernel gives each, once that is what the policy says; assert it is so.
 
-        That is: CPUs, memory nodes and weights are as decided, nobody runs on CPUs that are
-        somebody else's own, pages are where they may be, and an audit finds nothing. Whoever
-        looks again may see less: systemd may set only later what it was asked for before that.
+        That is: CPUs, memory nodes and weights are as decided, no container runs on exclusive CPUs
+        of another, pages are on allowed nodes, and an audit finds nothing. A second look may find
+        a difference again: systemd may carry out an older request only after the first.
         """
-        # not too often: it is the machine's one emulated CPU that has to come to agree
+        # not more often: looking takes CPU time that the slow emulated machine needs for the change
         # by both at once: systemd may still set what it was asked for before a newer write
         found, here = eventually(self._observe, lambda seen: not seen[0], every=0.5)
         assert not found, found
