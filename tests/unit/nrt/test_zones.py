@@ -1,4 +1,4 @@
-"""The form of the zones; their numbers are checked by tests/scenarios/test_topology.py."""
+"""The form of the zones; their numbers are checked by tests/scenarios/test_published_zones.py."""
 
 from __future__ import annotations
 

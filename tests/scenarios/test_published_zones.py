@@ -1,7 +1,8 @@
-"""After every step of every scenario, what is published is what the engine has granted.
+"""After every step of every scenario, the published zones are those of the engine's grants.
 
-And what it has set aside for containers to come, and the fingerprint of the pods that a scheduler
-counts, both reckoned here from what the runtime knows.
+So are the CPUs set aside for containers that are not created yet, and the fingerprint of the pods
+that a scheduler counts: both are computed here from the runtime's state. `test_scenarios` plays the
+same scenarios for their expectations.
 """
 
 from __future__ import annotations
@@ -30,10 +31,10 @@ from tests.support.topology_twin import Twin
 LIVE = RuntimeState.CREATED, RuntimeState.RUNNING
 
 
-def to_come(runtime: EmbeddedRuntime) -> dict[str, int]:
-    """Return what Guaranteed pods ask for beyond their containers: milli-CPU, by sandbox.
+def cpu_to_come(runtime: EmbeddedRuntime) -> dict[str, int]:
+    """Return the milli-CPU that Guaranteed pods request for containers to come, by sandbox.
 
-    Nothing of a pod with a container that was resized: all have come by then.
+    A pod with a resized container has none: all its containers exist by then.
     """
     rest = {}
     for pod in runtime.pods:
@@ -53,11 +54,12 @@ def to_come(runtime: EmbeddedRuntime) -> dict[str, int]:
     return rest
 
 
-def counted(runtime: EmbeddedRuntime, started: set[str], *, devices: bool) -> set[tuple[str, str]]:
-    """Return the pods that schedulers count, by their rules; *started*: sandboxes that have run.
+def counted_pods(
+    runtime: EmbeddedRuntime, started: set[str], *, devices: bool
+) -> set[tuple[str, str]]:
+    """Return the pods that schedulers count; *started*: sandboxes with a container that has run.
 
-    Those are the Guaranteed ones, and those with *devices* where they are known, that are Running:
-    neither Pending, with a sandbox or without, nor at their end.
+    Schedulers count Running pods (not Pending, not ended) that are Guaranteed, or have *devices*.
     """
     return {
         (pod.manifest.metadata.namespace, pod.manifest.metadata.name)
@@ -76,8 +78,8 @@ def _has_devices(manifest: PodManifest) -> bool:
     )
 
 
-async def follow(path: Path, folder: Path) -> int:
-    """Check the zones after each step; return how many were checked."""
+async def check_each_step(path: Path, folder: Path) -> int:
+    """Play a scenario and check what is published after each step; return the checked steps."""
     checked, before = 0, None
     started: set[str] = set()
     async with AsyncExitStack() as stack:
@@ -95,7 +97,7 @@ async def follow(path: Path, folder: Path) -> int:
                 if container.state is RuntimeState.RUNNING:
                     started.add(container.pod.id)
             attributes = {each["name"]: each["value"] for each in topology["attributes"]}
-            pods = counted(
+            pods = counted_pods(
                 node.runtime,
                 started,
                 devices=node.daemon.node.view.layout.settings.agent.pod_resource_api,
@@ -107,7 +109,7 @@ async def follow(path: Path, folder: Path) -> int:
                 for container, placed in view.placed.items()
                 if container not in node.daemon.node.view.placed
             }
-            coming = to_come(node.runtime)
+            coming = cpu_to_come(node.runtime)
             assert aside.items() <= coming.items()
             for pod in node.runtime.pods:
                 if pod.id in coming.keys() - aside - view.rooms.keys():
@@ -121,5 +123,5 @@ async def follow(path: Path, folder: Path) -> int:
 @pytest.mark.parametrize(
     "path", SCENARIOS, ids=[f"{path.parent.name}/{path.stem}" for path in SCENARIOS]
 )
-def test_zones_say_what_the_engine_has_granted(path: Path, tmp_path: Path) -> None:
-    assert asyncio.run(follow(path, tmp_path)) or path.stem.endswith("wrong")
+def test_published_zones_match_the_grants(path: Path, tmp_path: Path) -> None:
+    assert asyncio.run(check_each_step(path, tmp_path)) or path.stem.endswith("wrong")
