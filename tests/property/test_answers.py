@@ -1,4 +1,4 @@
-"""Who is asked about a pod or a group does not matter: all say the same of it, in any cluster."""
+"""Extender, service and commands give the same answer about a pod or group, in any cluster."""
 
 from __future__ import annotations
 
@@ -274,7 +274,7 @@ def test_a_group_of_one_pod_fits_where_the_pod_does(seed: int) -> None:
 
 @seeds(30)
 def test_groups_placed_one_by_one_take_what_they_take_in_one_go(seed: int) -> None:
-    """A group that is there, and whose pods are not yet, is as if it had just been placed."""
+    """A group that has places, but no pods yet, takes as much as one that was just placed."""
     draw = random.Random(seed)
     document, settings = cluster(draw), using(draw)
     first, second = wanted(draw, "first"), wanted(draw, "second")

@@ -62,7 +62,7 @@ def test_no_group_is_half_placed_and_nothing_is_promised_twice(seed: int) -> Non
         if not gone:
             assert "allows to fit" in stored["message"] or "doesn't allow" in stored["message"]
         world.finish(job)
-    world.submit("last", 1, 1, HOSTNAME)  # one that fits: all others may have been too large
+    world.submit("last", 1, 1, HOSTNAME)  # fits an empty cluster; the others may be too large
     play.rest()
     assert world.let_go("last") == (1, 1)
     assert play.kills

@@ -273,7 +273,7 @@ def check(cluster: Object, asked: Object, found: GroupExplanation) -> None:
 
 
 def check_counts(cluster: Object, asked: Object, found: GroupExplanation) -> None:
-    """No more pods of one pod set fit than is said; where nothing is said, none of all do."""
+    """Assert that no larger count fits than the answer names; without one, that no count fits."""
     whole = {each["name"]: each["count"] for each in asked["spec"]["podSets"]}
     fewer = [each for each in found.changes if each.counts]
     for change in fewer:
@@ -289,7 +289,10 @@ def check_counts(cluster: Object, asked: Object, found: GroupExplanation) -> Non
 
 
 def check_leaving(cluster: Object, asked: Object, found: GroupExplanation) -> None:
-    """All that leave have to, no fewer groups do, and where none are named it fits without none."""
+    """Assert that each named group must leave, and that no smaller choice of groups is enough.
+
+    Without a named one, the group must not fit even when all that it may preempt have left.
+    """
     priority = asked["spec"]["priority"]
     groups = {
         f"default/{each['metadata']['name']}"

@@ -108,7 +108,7 @@ def test_a_try_leaves_the_cluster_as_it_was_also_where_it_fails(seed: int) -> No
     for _ in range(STEPS):
         events.step()
     for each in tries(engine, events):
-        each()  # all that is made when it is first asked for is there
+        each()  # so that all caches are filled
     before = state(engine)
     for each in tries(engine, events):
         each()

@@ -179,7 +179,7 @@ def rest(play: Play) -> None:
 
 
 def decided(play: Play) -> dict[str, Any]:
-    """What is decided of each group: all but in which words it is told."""
+    """Return the status of each group, without its messages."""
     found = {}
     for name, item in play.world.objects["groups"].items():
         status = read_group(item).status
@@ -194,7 +194,7 @@ def decided(play: Play) -> dict[str, Any]:
 
 
 def begun_anew(play: Play) -> Play:
-    """A controller that sees the same objects, in another order, in a cluster of its own."""
+    """Return a new controller in a copy of the cluster, with the objects in another order."""
     made = copy.copy(play)
     made.world, made.chance = copy.deepcopy(play.world), random.Random(1)
     made.away, made.now = play.away + play.now, 0.0

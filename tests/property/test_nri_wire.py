@@ -135,7 +135,7 @@ def test_a_channel_does_the_same_however_the_bytes_come(said: bytes, data: st.Da
 
     whole = asyncio.run(outcome([said]))
     split = asyncio.run(outcome(pieces(said, data)))
-    if whole[2]:  # what comes before a fault in one piece with it is not taken, be it another fault
+    if whole[2]:  # frames before a fault in the same piece are dropped, also another fault
         assert split[2]
     else:
         assert split == whole

@@ -275,7 +275,7 @@ def test_domains_are_described_alike_if_they_hold_as_many(case: dict[str, Any]) 
 @settings(max_examples=EXAMPLES, deadline=None)
 @given(cases())
 def test_a_slice_of_a_compact_placement_is_on_as_few_hosts_as_can_be(case: dict[str, Any]) -> None:
-    """One slice in one domain whose children are hosts: as many of the largest as hold it."""
+    """One slice in a domain of hosts takes the largest hosts, and no more than it needs."""
     depth = len(case["paths"][0])
     if depth < 2 or case["leader"] or case["scored"]:
         return

@@ -91,7 +91,7 @@ def test_those_placed_anew_after_a_reboot_spread_as_if_they_came_one_by_one(
     state = found(driver, running, held).state
     kept = [each for each in running if each.id in held]
     for each in kept:
-        assert state.placed[each.id].grant == driver.grant(each), "it has lost nothing"
+        assert state.placed[each.id].grant == driver.grant(each), "a stored grant has changed"
     one_by_one = found(driver, kept, held)
     # §10.3: exclusive ones by size, then Guaranteed, Burstable and BestEffort ones by age
     anew = sorted(
@@ -107,6 +107,6 @@ def test_those_placed_anew_after_a_reboot_spread_as_if_they_came_one_by_one(
         decision = one_by_one.handle(Created(container=each, admitted=True))
         assert decision.explanation is not None
         if decision.explanation.kind is DecisionKind.MADE_ROOM:
-            return  # others have moved for it, which only a creation does
+            return  # a creation may move other containers; a synchronization does not
         now = one_by_one.state.placed[each.id].grant
         assert state.placed[each.id].grant.pool == now.pool

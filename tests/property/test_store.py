@@ -1,4 +1,4 @@
-"""What is stored is read back as it was; what is not a stored value is one error."""
+"""Stored values are read back unchanged; anything else in the store raises one kind of error."""
 
 from __future__ import annotations
 

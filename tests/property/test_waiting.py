@@ -114,7 +114,7 @@ class CrowdedCluster:
             self.waiting.queue.note_change()
 
     def fail(self) -> None:
-        """A node fails, or one returns; its groups go on, so that it is not in use by others."""
+        """Have a node fail, or one return; groups on a failed node keep their places there."""
         at = self.random.randrange(HOSTS)
         if all(each.ready for each in self.nodes) or not self.nodes[at].ready:
             self.nodes[at] = msgspec.structs.replace(self.nodes[at], ready=not self.nodes[at].ready)

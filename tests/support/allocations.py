@@ -54,7 +54,7 @@ Allocated = tuple[tuple[int, int], ...]  # of one claim: devices by index, with 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Case:
-    """A node, what it publishes, and what was allocated of that."""
+    """A node, the devices that it publishes, and their allocations."""
 
     machine: int
     cores: int
@@ -93,7 +93,7 @@ def _share(text: str) -> tuple[int, int]:
 def node_of(case: Case) -> EngineDriver:
     """Return a node with the ordinary containers of a case; one without room is not there.
 
-    Nobody moves for a claim: what is published is there.
+    No container moves for a claim, so the published CPUs are free.
     """
     driver = EngineDriver(
         MACHINES[case.machine], fullCores=CORES[case.cores], dra={"makeRoom": "none"}

@@ -1,6 +1,6 @@
 """The picture of docs/architecture.md: packages, and the path of a CreateContainer.
 
-Arrows with numbers are the steps of the request, all others say who gives what it has.
+Arrows with numbers are the steps of the request; each other arrow shows where data goes.
 """
 
 from __future__ import annotations

@@ -154,7 +154,7 @@ def check_huge_pages(engine: Engine) -> None:
 
 
 def check_claims(engine: Engine) -> None:
-    """Assert I4 of parts of claims, and that whoever uses them has all their CPUs."""
+    """Assert I4 for parts of claims, and that a container has all CPUs of its parts."""
     state, pools = engine.state, engine.layout.tree.pools
     for part in state.claims.values():
         assert part.grant.exclusive <= pools[part.grant.pool].cpus & engine.layout.capacity.sharable
@@ -228,8 +228,8 @@ def check_grants(
 def due(engine: Engine) -> dict[str, tuple[CPUSet, CPUSet]]:
     """Return the CPUs and memory nodes that the runtime should have recorded, by container id.
 
-    Empty for those that it should not set. CPUs that a pending resize frees are shared by the
-    resized container alone.
+    A set that the policy does not pin is empty. Only the resized container shares the CPUs that a
+    pending resize frees.
     """
     layout, state = engine.layout, engine.state
     settings, capacity = layout.settings, layout.capacity

@@ -40,7 +40,7 @@ def daemon_report(
 ) -> dict[str, Any]:
     """Return the report of a node *name*.
 
-    *coming* are its Guaranteed pods, each as one container, *started* those that have started.
+    *coming* are pending Guaranteed pods, each as one container; *started* names started pods.
     """
     view, counted = with_pending_pods(node_with(engine, coming))
     reading = Reading(

@@ -65,7 +65,7 @@ def forked_program() -> Iterator[ForkedProgram]:
         listening.listen(16)
         command = [sys.executable, "-m", __name__, str(listening.fileno())]
         with subprocess.Popen(command, cwd=PROJECT, pass_fds=[listening.fileno()]) as server:
-            listening.close()  # nobody waits for a server that has ended
+            listening.close()  # so that a connection fails at once if the server has ended
             try:
                 yield ForkedProgram(address)
             finally:

@@ -1,4 +1,4 @@
-"""Ports for programs that have to be told theirs before they listen."""
+"""Free ports, for programs that take the port as an option."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Pods that have their CPUs as one, and their containers."""
+"""Pods with one room for all their containers, and these containers."""
 
 from __future__ import annotations
 

@@ -58,7 +58,7 @@ async def synchronized_twice(folder: Path, disk: threading.Event) -> EmbeddedRun
                 assert len(daemon.node.view.placed) == CROWD
                 assert stores.on_disk(daemon._store.path) == stores.grants(daemon.node._engine)
                 disk.set()
-                # whose cgroups nobody sees is told again: an earlier life may have told it in vain
+                # no cgroups are visible, so a new daemon sends all updates again
                 await until(partial(were_told, runtime, life + 1))
             await daemon.close()
     return runtime

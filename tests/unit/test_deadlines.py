@@ -1,4 +1,4 @@
-"""Deadlines are met, and nobody looks for any where there are none."""
+"""Deadlines are met, and the clock is not polled while there are none."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ HOURS = 5 * 3600.0
 COLD = {"cold-start.resource-policy.nri.io/pod": "duration: 60s"}
 
 
-async def test_a_cold_start_ends_on_time_and_then_nobody_looks_any_more(tmp_path: Path) -> None:
+async def test_a_cold_start_ends_on_time_and_the_clock_is_polled_no_longer(tmp_path: Path) -> None:
     tiered = nodes.machine("package:2(pmem=8GiB) numa:2 core:2")
     machine = replace(tiered, nodes=tuple(replace(node, normal=True) for node in tiered.nodes))
     time = 1000.0

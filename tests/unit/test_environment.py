@@ -109,7 +109,7 @@ def test_a_terminal_shows_for_how_long_the_set_up_has_taken(
 
 
 class Ticks(threading.Event):
-    """An event for which nobody has to wait a second."""
+    """An event whose `wait` for the next second ends at once."""
 
     def __init__(self, shown: threading.Event) -> None:
         super().__init__()

@@ -147,7 +147,7 @@ def check(it: Served) -> None:
     assert engine.state.placed.keys() == living.keys(), "whoever runs is in the books"
     believed = bookkeeping.Runtime()
     for container_id, (cpus, mems) in engine.state.sent.items():
-        # what is not pinned any more stays where it was
+        # a container that is no longer pinned keeps its cpuset
         believed.cpus[container_id], believed.mems[container_id] = cpus, mems
         assert cpus in (living[container_id].cpus, CPUSet())
         assert mems in (living[container_id].mems, CPUSet())

@@ -51,7 +51,7 @@ async def test_a_cgroup_above_pods_that_lacks_cpus_is_in_log_status_and_explain(
         assert not await notes("default/guest/main")
         top.write_text(f"{cpus}\n")
         of_guest = mount / paths[1].rpartition("/")[0] / top.name
-        of_guest.write_text(f"{guest.cpus}\n")  # it lacks CPUs of `own`, which is not below it
+        of_guest.write_text(f"{guest.cpus}\n")  # it lacks the CPUs of `own`, which is elsewhere
         await parents.look()
         assert len([*parents.problems()]) == 1
         assert not await notes("default/own/main")

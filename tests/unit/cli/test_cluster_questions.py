@@ -382,7 +382,7 @@ def test_a_cluster_has_to_be_named(tmp_path: Path) -> None:
 
 
 def test_a_live_cluster_is_asked(tmp_path: Path) -> None:
-    """Its nodes, groups and Kueue's topologies; kinds that it does not have are none."""
+    """It reads nodes, groups and Kueue's topologies; a kind without a CRD counts as empty."""
     topology = {
         "metadata": {"name": "racks"},
         "spec": {"levels": [{"nodeLabel": RACK}, {"nodeLabel": HOST}]},
@@ -604,7 +604,7 @@ def test_groups_are_readable_in_a_narrow_terminal() -> None:
 
 
 def test_the_running_service_is_asked(tmp_path: Path) -> None:
-    """It answers from what it knows, and goes on as if nobody had asked."""
+    """It answers from its own state, and a tried group leaves no trace in it."""
     asked = write(tmp_path / "job.yaml", job("big", 6))
     large = write(tmp_path / "large.yaml", job("large", 9))
 

@@ -638,8 +638,8 @@ async def test_explain_shows_devices_and_that_the_kubelet_is_not_asked(tmp_path:
     assert not [note for note in quiet["notes"] if "podResourceAPI" in note]
 
 
-async def test_who_reads_is_told_of_what_was_decided_just_now(tmp_path: Path) -> None:
-    """Though the observers, which no answer waits for, have not heard of it when they ask."""
+async def test_every_answer_has_the_latest_decision(tmp_path: Path) -> None:
+    """Also while the observers, for which no answer waits, do not have it yet."""
     async with served(tmp_path) as node:
         daemon, control, nobody = node.daemon, node.daemon.control, cast("Any", None)
 

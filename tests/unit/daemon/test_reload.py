@@ -51,7 +51,7 @@ def cpus(node: Served) -> dict[str, str]:
 
 
 async def flush(node: Served) -> None:
-    """Wait until the runtime has done what it has not heard yet."""
+    """Send all pending updates, and wait until the runtime has applied them."""
     before = node.runtime.synchronizations
     await node.daemon.flush_updates()
     await node.runtime.synchronized(after=before)

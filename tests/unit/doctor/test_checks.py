@@ -724,7 +724,7 @@ CLASSES = {
 def test_the_class_or_pod_whose_cgroup_has_fewer_cpus_is_named_once(
     made: Made, pod: str, version: int
 ) -> None:
-    """Not what is below it and has no more: on cgroup v1 that is all."""
+    """The cgroups below it are not named: on cgroup v1 they cannot have more CPUs."""
     mount = "sys/fs/cgroup"
     if version == 1:
         (made.root / mount / "cgroup.controllers").unlink()
@@ -848,7 +848,7 @@ def test_the_doctor_names_every_setting_that_needs_a_tuner(made: Made) -> None:
 
 
 def test_links_to_disks_are_not_known_without_the_database_of_udev(made: Made) -> None:
-    """As in the pod of a DaemonSet that does not mount it."""
+    """A pod whose DaemonSet does not mount it has none."""
     made.write("sys/fs/cgroup/cgroup.controllers", "cpuset io\n")
     made.write("sys/class/block/sda/dev", "8:0\n")
     made.write("sys/class/block/sda/size", "1\n")

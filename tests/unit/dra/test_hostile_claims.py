@@ -154,7 +154,7 @@ async def test_a_claim_of_another_namespace_is_another_claim(tmp_path: Path) -> 
 
 
 async def test_a_claim_that_is_given_back_in_use_ends_with_its_container(tmp_path: Path) -> None:
-    """Its pod was deleted by force. Until its CPUs are free no other allocation of it is served."""
+    """Its pod was deleted by force. Another allocation of the claim must wait for its CPUs."""
     async with cluster(tmp_path) as them:
         made = await them.allocate("fast", cpu("numa1"))
         await them.kubelet.prepare("uid-web", made)

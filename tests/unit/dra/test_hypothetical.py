@@ -1,4 +1,4 @@
-"""Claims in manifests that are tried: what they would be allocated, and who would be refused."""
+"""Claims in manifests that `what-if` tries: their allocations, and which pods would be refused."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Each event of the engine: what it gives, what it changes for others, what it refuses."""
+"""Each event of the engine: the grant, the changes of other containers, the refusals."""
 
 from __future__ import annotations
 
@@ -547,7 +547,7 @@ def test_a_resize_grows_beside_and_shrinks_to_a_part() -> None:
     assert driver.resize(container, nodes.resources(1000, 1000)) == "4", "one core stays whole"
     driver.create(nodes.container(1000))
     assert driver.resize(container, nodes.resources(4000, 4000)) == "4-7"
-    # the pool has no more: another one, and as many of the old CPUs as it has
+    # its pool has too few CPUs: it moves to the pool above, and keeps its old CPUs
     assert driver.resize(container, nodes.resources(5000, 5000)) == "2,4-7"
     assert driver.pool(container) == "socket #0"
 
@@ -641,12 +641,12 @@ def test_a_resize_replaces_exact_requirements() -> None:
     driver = EngineDriver()
     container = nodes.container(2000, annotations=exact)
     assert driver.create(container) == "4-6"
-    assert driver.resize(container, Resources()) == "4-6", "nothing is other"
+    assert driver.resize(container, Resources()) == "4-6", "a resize without amounts changed it"
     assert driver.resize(container, nodes.resources(4000, 4000)) == "4-7"
     assert driver.resize(container, nodes.resources(3000, 3000)) == "4-6"
     again = nodes.container(2000, annotations=exact)
     assert driver.create(again) == "8-10"
-    # to what it has: but from now on, this is what counts
+    # a resize to the amounts that it has: from now on these count, not the annotation
     assert driver.resize(again, nodes.resources(3000, 3000)) == "8-10"
     assert driver.resize(again, Resources(memory_limit=1 << 30)) == "8-10"
 
@@ -770,7 +770,7 @@ def test_more_reserved_cpus_move_who_was_on_them_and_guests_alone() -> None:
     guest = nodes.best_effort()
     assert [driver.create(each) for each in (four, one, guest)] == ["4-7", "8-10", "12-15"]
     driver.reconfigure(reservedResources={"cpu": "cpuset:0,7"})
-    # it finds no place in its node any more, but in another one, where the guest is in no one's way
+    # its node has too few CPUs now; it moves to another one, and the BestEffort guest there leaves
     assert driver.changed() == {four.id: "12-15", guest.id: "11"}
     assert driver.cpus(one) == "8-10"
 

@@ -184,7 +184,7 @@ async def test_a_view_has_the_books_of_the_engine() -> None:
     nodes_ = view.layout.memory.nodes
     assert view.memory().free(nodes_) == state.memory.free(nodes_)
     assert view.bookings == state.memory.bookings
-    # what a reader does with its copies is nobody else's
+    # a reader that changes its copy changes nothing for others
     view.supply().take(view.free)
     assert view.supply().free_cpus() == view.free == state.supply.free_cpus()
 

@@ -174,7 +174,7 @@ def test_what_is_not_pinned_is_on_no_node() -> None:
     assert numa_nodes(placed(preserved), pods_of(preserved)) is None
 
 
-def test_of_a_pod_that_is_not_guaranteed_it_is_not_known_who_counts() -> None:
-    """It is counted for its devices; schedulers count those of its containers that have some."""
+def test_no_nodes_are_published_with_a_counted_pod_that_is_not_guaranteed() -> None:
+    """A scheduler counts only its containers with devices, and the node does not know which."""
     burstable = nodes.container(1000, 2000)
     assert numa_nodes(placed(burstable), pods_of(burstable)) is None

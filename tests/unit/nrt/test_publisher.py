@@ -36,7 +36,7 @@ from tests.support.clock import SleepingClock, Steps
 
 
 class Shelf:
-    """A sink that keeps what it is given, or fails as it is told."""
+    """A sink that keeps the objects put into it, or raises `error`."""
 
     name = "a shelf"
 

@@ -187,12 +187,12 @@ class Alone:
         return process
 
     def mark(self) -> None:
-        """Give all interrupts a mask that it never gives."""
+        """Give all interrupts a mask that irqbalance never writes."""
         for path in self._masks.values():
             path.write_text("0\n")
 
     def wait(self) -> set[int]:
-        """Return the interrupts that it has moved, as soon as it has moved any."""
+        """Wait until irqbalance has moved an interrupt; return those that it has moved."""
         deadline = time.monotonic() + HANGS
         while not self._moved():
             assert time.monotonic() < deadline

@@ -236,7 +236,7 @@ def test_a_reboot_drops_the_journal(world: World) -> None:
     world.start(boot="another")
     assert world.journal.entries == {}
     world.set({})
-    assert world.value() == "1"  # as the kernel made it, for all that is known
+    assert world.value() == "1"  # it may be the kernel's value after the reboot
 
 
 def test_a_damaged_journal_is_kept_aside(world: World) -> None:

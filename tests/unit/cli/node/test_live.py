@@ -192,7 +192,7 @@ def test_top_says_that_it_needs_a_terminal(tmp_path: Path) -> None:
 
 
 def output(terminal: int) -> Iterator[str]:
-    """Yield what is written to a terminal, until nobody has it open any more."""
+    """Yield what programs write to a terminal, until all of them have closed it."""
     while True:
         try:
             yield os.read(terminal, 1 << 16).decode(errors="replace")

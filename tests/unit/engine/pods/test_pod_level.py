@@ -183,7 +183,7 @@ def test_a_resize_of_the_pod_that_nobody_heard_of_gives_nobody_cpus_of_its_own()
 
 
 def test_a_resize_of_its_memory_leaves_a_container_that_fills_its_pod_its_cpus() -> None:
-    """By its amounts alone it could not be told from one that asks for nothing."""
+    """Without the pod's object, it would look like a container without requests."""
     filled = manifest({"main": {"limits": {"cpu": 4, "memory": "128Mi"}}, "log": {}})
     driver, containers = EngineDriver(), shown(filled)
     main, log = (described(each, said(filled)) for each in containers.values())

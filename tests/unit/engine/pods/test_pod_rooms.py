@@ -292,7 +292,7 @@ def test_a_room_ends_with_its_pod_and_not_with_its_containers() -> None:
 
 
 def test_a_resized_container_moves_cpus_between_its_slice_and_the_rest() -> None:
-    """A pod that asked for more than its containers, as for those to come, still does."""
+    """The pod requests more than its containers, so its room does not change."""
     whole = rooms.pod(4000)
     driver, main, log, _ = started(whole)
     driver.stop(log)

@@ -135,7 +135,7 @@ def test_memory_that_is_overbooked_on_one_is_nobody_elses_concern() -> None:
             driver.resize(each, resources)
             assert len(driver.grant(each).exclusive) == count
     assert driver.engine.state.memory.missing == 3 * GIB
-    # the settings in force are not refused for it, nor others that need no more of it
+    # neither the settings in force nor others that need no more memory are refused
     driver.reconfigure(reservedResources={"cpu": "cpuset:0"})
     assert driver.changed() == {}
     driver.reconfigure(reservedResources={"cpu": "cpuset:0,7"})
@@ -212,7 +212,7 @@ def test_who_keeps_its_place_keeps_its_reasons() -> None:
     assert why(driver, container) == replace(before, tree=driver.engine.layout.tree)
     driver.handle(Reconfigured(machine=without(nodes.machine(), "15")))
     assert why(driver, container) == replace(before, tree=driver.engine.layout.tree)
-    # pools of other names: what was compared are no pools of this node any more
+    # the pools have other names now, so the table of the compared pools is dropped
     driver.handle(Reconfigured(machine=without(nodes.machine(), "8-15")))
     assert why(driver, container).kind is DecisionKind.KEPT
     assert why(driver, container).table is None

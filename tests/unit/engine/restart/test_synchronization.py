@@ -418,8 +418,8 @@ def test_who_has_started_behind_our_back_begins_its_cold_start() -> None:
     assert view_of(driver.engine).next_deadline == 160.0
 
 
-def test_who_fits_nowhere_shares_what_is_left() -> None:
-    """Left as it runs it would be on CPUs that are somebody else's own."""
+def test_a_running_container_that_fits_nowhere_shares_the_remaining_cpus() -> None:
+    """If it kept its cpuset, it would run on CPUs that are exclusive to another container."""
     large, small, shared = nodes.container(12_000), nodes.container(4000), nodes.container(1500)
     listed = at(large, "1-12", "0-3"), at(small, "4-7", "1"), at(shared, "4-7", "1")
     driver = synchronized(*listed)
@@ -429,12 +429,12 @@ def test_who_fits_nowhere_shares_what_is_left() -> None:
     assert warning == f"{small.full_name}: {note}"
     assert (driver.cpus(large), driver.cpus(small)) == ("1-12", "14-15")
     assert note in driver.engine.state.placed[small.id].explanation.notes
-    assert driver.grant(shared).exclusive, "nobody goes without for it"
+    assert driver.grant(shared).exclusive, "another container lost its exclusive CPUs for it"
     driver.stop(large)
     assert driver.changed().keys() == {small.id, shared.id}
 
 
-def test_a_bad_annotation_is_none_in_who_runs_already() -> None:
+def test_a_bad_annotation_of_a_running_container_is_ignored() -> None:
     bad = nodes.container(1000, annotations={"cpu.preserve.resource-policy.nri.io/pod": "maybe"})
     good = nodes.container(2000)
     driver = synchronized(at(bad, "1", "0"), at(good, "4-5", "1"))
