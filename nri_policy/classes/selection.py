@@ -120,7 +120,7 @@ def select_cpu(settings: Settings, namespace: str, request: Request) -> CPUUse |
             return CPUUse(name=asked.name, origin=Origin.ANNOTATION)
         lacking = f"CPU class {asked.name}: {lacking}"
     default = settings.exclusive_cpu_class or settings.shared_cpu_class
-    assert default is not None, "it is required with classes"
+    assert default is not None, "settings with CPU classes must name a default class"
     return CPUUse(name=default, origin=Origin.DEFAULT, lacking=(lacking,) * bool(lacking))
 
 
@@ -255,7 +255,7 @@ def select_scheduling(
         return None
     known = {each.name: each for each in settings.scheduling_classes}
     if name not in known:
-        assert asked is not None, "the settings name no class that they have not"
+        assert asked is not None, "only an annotation can name an unknown class"
         allowed = f"one of schedulingClasses ({', '.join(known) or 'there are none'})"
         raise AnnotationError(asked.key, name, f"{allowed}{did_you_mean(name, known)}")
     given = known[name]

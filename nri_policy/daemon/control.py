@@ -313,7 +313,7 @@ class Control:
             )
         past = self._past.explanation(name)
         if (refusal is not None and refusal.pod_exists) or past is None:
-            assert refusal is not None, "a name that is known is known from somewhere"
+            assert refusal is not None, "a known name is placed, refused or in the journal"
             return replace(explanation_report(refusal.explanation, None), changes=())
         return past
 

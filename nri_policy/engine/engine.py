@@ -171,7 +171,7 @@ class Engine:
         if state.moved and state is self._state:
             decision = replace(decision, moved=self._list_moved(decision.container_id))
         self._tables = self._state.snapshot()
-        assert decision.container_id not in decision.changes, "one decision, one answer for each"
+        assert decision.container_id not in decision.changes, "its placement is not a change"
         before = self._touched.mark if state is self._state else None
         self._touched = Touched(object(), before, tuple(self._state.touched))
         return decision

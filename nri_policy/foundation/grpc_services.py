@@ -52,7 +52,7 @@ def service_handler(
 
     Methods that are not given are unimplemented.
     """
-    assert methods.keys() <= {*service.methods_by_name}, "methods of this service"
+    assert methods.keys() <= {*service.methods_by_name}, "a method is not of this service"
     handlers: dict[str, grpc.RpcMethodHandler[Any, Any]] = {}
     for method in (service.methods_by_name[name] for name in methods):
         make = _HANDLERS[method.client_streaming, method.server_streaming]

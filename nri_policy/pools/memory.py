@@ -268,7 +268,7 @@ class MemorySupply:
     def _put(self, booking: Booking) -> None:
         """Lay a booking onto the nodes, as far as it fits."""
         books, booking_id, laid = self._books, booking.request.id, booking.laid
-        assert booking_id not in books.bookings, "it was lifted, or is new"
+        assert booking_id not in books.bookings, "a booking is laid once"
         short = books.flow.lay(booking.zone, laid)
         if short:
             booking = replace(booking, missing=booking.missing + short)
@@ -294,7 +294,7 @@ class MemorySupply:
             movable, zone = self._books.movable, booking.zone
             key = request.rank, zone, zone | booking.home.widest
             amount += movable.pop(key, 0)
-            assert amount >= 0, "nothing is taken that was not laid"
+            assert amount >= 0, "no more is taken than was laid"
             if amount:
                 movable[key] = amount
 

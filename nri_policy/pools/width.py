@@ -1,6 +1,6 @@
 """Width: in how many packages, NUMA nodes and L3 domains CPUs lie; placement.md §2.
 
-Owns what of that follows from the tree and the sharable CPUs alone. Widths compare in this order.
+Owns the widths that follow from the tree and the sharable CPUs alone. Widths compare in this order.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ class Widths(Struct, frozen=True, kw_only=True):
     """The widths and sizes of the pools of one tree."""
 
     pools: tuple[Width, ...]  # by id
-    sizes: tuple[int, ...]  # sharable CPUs, whoever has them; by id
+    sizes: tuple[int, ...]  # sharable CPUs, free or not; by id
     # of each level, the coarsest first: sharable CPUs of its largest domain, of the two largest, …
     largest: tuple[tuple[int, ...], ...]
 

@@ -108,7 +108,7 @@ class AlternativeReplay:
             self._replay_event(record, event)
 
     def _replay_event(self, record: Record, event: Event) -> None:
-        assert self._engine is not None, "made at the base that made it whole"
+        assert self._engine is not None, "the base record before it made the engine"
         deadline = view_of(self._engine).next_deadline
         if isinstance(event, Elapsed) or (deadline is not None and deadline <= record.time):
             self._handle(Elapsed(now=record.time))
@@ -176,7 +176,7 @@ class AlternativeReplay:
         return replace(container, state=ContainerState.CREATED, resources=resources)
 
     def _handle(self, event: Event) -> None:
-        assert self._engine is not None, "there is one before anything is handled"
+        assert self._engine is not None, "the engine exists before the first event"
         outcome = handle(self._engine, event)
         self.statistics.observe(event, outcome, view_of(self._engine))
 

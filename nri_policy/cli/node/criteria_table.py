@@ -119,8 +119,8 @@ def _devices(explanation: ExplanationReport) -> Iterator[RenderableType]:
 
 
 def _past(explanation: ExplanationReport) -> str:
-    """Say that and when it was."""
-    assert explanation.decided_at is not None, "it is from the journal"
+    """Return a note that the container ended or was refused, and when."""
+    assert explanation.decided_at is not None, "an explanation from the journal has its time"
     decided, ended = shown_time(explanation.decided_at), explanation.ended_at
     if explanation.outcome is DecisionKind.REFUSED:
         if explanation.last is None:
@@ -264,7 +264,7 @@ def _values(explanation: ExplanationReport, candidate: CandidateReport, name: st
     """Return the parts of a candidate's value of a criterion, as people count."""
     column, request = explanation.criteria.index(name), explanation.room or explanation.request
     first, *rest = _parts(candidate.values[column])
-    assert request is not None, "pools were compared for it"
+    assert request is not None, "pools are compared only for a request"
     shown = [f"{abs(part):g}" for part in (first, *rest)]
     match name:
         case _ if name in _YES_OR_NO:

@@ -23,7 +23,7 @@ _RANKS = {
 
 @cache
 def _kinds(kinds: tuple[MemoryKind, ...]) -> Kinds:
-    """Return the set of *kinds*; of few, and one that is made once has its hash, too."""
+    """Return the set of *kinds*; cached, because there are few and each computes its hash once."""
     return frozenset(kinds)
 
 
@@ -32,8 +32,8 @@ def memory_request(
 ) -> MemoryRequest | None:
     """Return the memory request of *container*, None with `memory.preserve`.
 
-    It starts cold if it asks for that, unless *cold* is False: it has warmed up. If containers are
-    *aligned*, the memory of one with exclusive CPUs stays beside them.
+    It is cold if the container asks for a cold start, unless *cold* is False: the cold start is
+    over. If containers are *aligned*, memory of one with exclusive CPUs stays beside them.
     """
     if request.memory_preserve:
         return None
@@ -55,7 +55,7 @@ def memory_request(
 
 
 def pages_request(state: State, container: Container, request: Request) -> MemoryRequest | None:
-    """Return what a tenant books beside its pod's room: its huge pages, None if it has none."""
+    """Return the request for a tenant's huge pages, which its room lacks; None if it has none."""
     if not request.hugepages:
         return None
     only = replace(request, memory=0, memory_limit=None, cold_start=None)

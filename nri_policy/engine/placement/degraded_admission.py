@@ -114,12 +114,12 @@ def add_notes(state: State, holder_id: str, *notes: str) -> None:
 def _explanation(state: State, holder_id: str) -> Explanation:
     """Return why a holder is where it is."""
     placed = state.holder(holder_id)
-    assert placed is not None, "it has a place"
+    assert placed is not None, "the holder was placed before"
     return placed.explanation
 
 
 def _explain(state: State, holder_id: str, why: Explanation) -> None:
     """Let *why* be the explanation of the place of a holder."""
     placed = state.holder(holder_id)
-    assert placed is not None, "it has a place"
+    assert placed is not None, "the holder was placed before"
     state.enter(replace(placed, explanation=why))

@@ -22,7 +22,7 @@ from nri_policy.pools.width import Width
 from nri_policy.settings import MAX_MOVERS
 from nri_policy.workload.request import Isolation, Request
 
-# narrow, few movers, to a narrow pool, small ones, the first
+# sorts by width, number of movers, width of their new pool, their milli-CPU, and the pool's id
 _Order = tuple[Width, int, Width, int, int]
 
 NARROWEST = (1, 1, 1)

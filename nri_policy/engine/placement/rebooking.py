@@ -59,7 +59,7 @@ def bring_back(state: State, asked: str | None = None) -> None:
 def _nearest_home(state: State, grant: Grant) -> Pool | None:
     """Return the first pool from a grant's home up to its own that holds it; None if none does."""
     tree, supply = state.layout.tree, state.supply
-    assert grant.home is not None, "it has one"
+    assert grant.home is not None, "only grants with a home move back"
     path = [pool.id for pool in tree.path(tree.pools[grant.home])]
     if grant.pool not in path:  # not in this layout
         return None
@@ -168,7 +168,7 @@ def _find_needed(
 
 def _above(tree: PoolTree, pool: int) -> Pool:
     parent = tree.pools[pool].parent
-    assert parent is not None, "only the top has none"
+    assert parent is not None, "only the root has no parent"
     return tree.pools[parent]
 
 

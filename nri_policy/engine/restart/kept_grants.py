@@ -52,7 +52,7 @@ def keep_all(
     split = []
     for candidate, own in zip(known, aside, strict=True):
         held = candidate.held
-        assert held is not None, "it is known"
+        assert held is not None, "a known container has its old grant"
         state.supply.give(own)
         mems = held.mems & state.layout.memory.nodes if forced else held.mems
         grant = replace(held, exclusive=own, mems=mems)
@@ -141,7 +141,7 @@ def _set_aside(state: State, candidate: Candidate, *, forced: bool) -> CPUSet:
     Return them, or no CPUs if any is missing.
     """
     held = candidate.held
-    assert held is not None, "it is known"
+    assert held is not None, "a known container has its old grant"
     free = state.supply.free_isolated_cpus() if held.isolated else state.supply.free_cpus()
     own = held.exclusive & free & state.layout.tree.pools[held.pool].cpus
     if own != held.exclusive and not forced:

@@ -31,13 +31,14 @@ from nri_policy.workload.annotations import AnnotationError, Scope
 from nri_policy.workload.pod import Container
 from nri_policy.workload.request import Request
 
-_UNHEARD = "it was created before this policy could set it"
+_CREATED_EARLIER = "it was created before this policy could set it"
 
 
 def check_tuning(state: State, container: Container, request: Request) -> None:
     """Raise AnnotationError for what the tuner cannot set for a container.
 
-    Interrupts without CPUs for them or that it may not choose, or a value of CRI-O's annotations.
+    That is: interrupts without exclusive CPUs for them, interrupts that the settings do not let a
+    container choose, or a bad value of CRI-O's annotations.
     """
     if request.exclusive:
         select_crio(state.layout.settings, state.equipment, container, request)
@@ -69,7 +70,7 @@ def classes_of(
     except AnnotationError:
         if not event.admitted:
             raise
-        return _tolerated(state, container, request)
+        return _classes_without_errors(state, container, request)
 
 
 def reclassify(
@@ -94,20 +95,20 @@ def find_classes(state: State, container: Container, request: Request) -> Classe
     try:
         classes = select_classes(settings, equipment, container, request)
     except AnnotationError:
-        return _tolerated(state, container, request)
+        return _classes_without_errors(state, container, request)
     if classes is None:
         return None
     scheduling, rdt = classes.scheduling, classes.rdt
     if scheduling is not None:
-        why = f"scheduling class {scheduling.name}: {_UNHEARD}"
+        why = f"scheduling class {scheduling.name}: {_CREATED_EARLIER}"
         scheduling = replace(scheduling, scheduler=None, io_priority=None, lacking=(why,))
     if rdt is not None and rdt.group is not None:
-        rdt = replace(rdt, group=None, lacking=(f"RDT class {rdt.name}: {_UNHEARD}",))
+        rdt = replace(rdt, group=None, lacking=(f"RDT class {rdt.name}: {_CREATED_EARLIER}",))
     return replace(classes, scheduling=scheduling, rdt=rdt)
 
 
-def _tolerated(state: State, container: Container, request: Request) -> Classes:
-    """Return the classes of a container that cannot be refused any more, without the impossible."""
+def _classes_without_errors(state: State, container: Container, request: Request) -> Classes:
+    """Return the classes of a container that it is too late to refuse; errors become notes."""
     about = (state.layout.settings, state.equipment, container, request)
     asked, asked_rdt = request.steering.scheduling_class, request.steering.rdt_class
     try:
@@ -128,7 +129,7 @@ def add_classes(state: State, decision: Decision, classes: Classes) -> Decision:
     """Return the decision about a container under creation with its classes, which it is in now."""
     container_id = decision.container_id
     assert container_id is not None
-    assert decision.placement is not None, "a new container hears of its place"
+    assert decision.placement is not None, "the decision about a new container has its placement"
     state.classes[container_id] = classes
     return replace(
         decision,
@@ -139,9 +140,9 @@ def add_classes(state: State, decision: Decision, classes: Classes) -> Decision:
 
 
 def update_limits(state: State, cause: str, *, everyone: bool = False) -> dict[str, Placement]:
-    """Return the updates for I/O limits that changed.
+    """Return the updates of containers whose I/O limits changed.
 
-    Of containers in an I/O class, or of *everyone* after new settings, which may add some.
+    Only containers in an I/O class are checked; *everyone* after new settings, which may add some.
     """
     changes = {}
     settings, equipment = state.layout.settings, state.equipment

@@ -54,7 +54,7 @@ async def test_a_stub_calls_the_methods_of_a_handler_and_others_are_unimplemente
 
 
 def test_a_method_of_another_service_is_an_error() -> None:
-    with pytest.raises(AssertionError, match="methods of this service"):
+    with pytest.raises(AssertionError, match="is not of this service"):
         service_handler(SERVICE, {"Reload": check})
 
 
