@@ -289,7 +289,7 @@ async def _succeeds(text: str, folder: Path) -> None:
     assert process.returncode == 0, f"{text}\n{errors.decode()}"
 
 
-def test_what_is_made_is_a_target() -> None:
+def test_each_make_command_of_a_page_is_a_target() -> None:
     makefile = (PROJECT / "Makefile").read_text()
     targets = {*re.findall(r"^([\w-]+):", makefile, re.MULTILINE)}
     for page in PAGES:

@@ -93,7 +93,7 @@ def test_an_owner_grows_shrinks_and_goes(scene: Scene) -> None:
 
 
 @pytest.mark.parametrize("writes", [1, 3])
-def test_what_a_crash_left_is_put_right(scene: Scene, writes: int) -> None:
+def test_a_half_made_partition_is_completed_after_a_crash(scene: Scene, writes: int) -> None:
     """The daemon was killed after so many of the four writes."""
     owner = scene.run("owner", guaranteed(2000))
     path = owner.cgroup.strip("/")

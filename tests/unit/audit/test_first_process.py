@@ -60,7 +60,7 @@ FLAGGED = (SchedulingFlag.RESET_ON_FORK,)
         (Scheduler(policy=SchedulingPolicy.BATCH), None, 0, 0, False),
     ],
 )
-def test_what_differs_is_told(
+def test_scheduling_that_differs_from_its_class_is_reported(
     wanted: Scheduler, policy: SchedulingPolicy | None, nice: int, priority: int, same: bool
 ) -> None:
     process = FirstProcess(policy=policy, nice=nice, priority=priority, io_class=None)

@@ -107,7 +107,7 @@ async def test_who_has_no_process_twice_in_a_row_has_ended() -> None:
     ],
     ids=["elsewhere", "unknown process", "no cgroups", "another PID namespace"],
 )
-async def test_what_cannot_be_seen_has_not_ended(node: Node) -> None:
+async def test_a_container_without_a_visible_cgroup_has_not_ended(node: Node) -> None:
     assert await node.after_a_round() == ([], [])
 
 

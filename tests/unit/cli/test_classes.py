@@ -148,7 +148,7 @@ def _has_no(control: Path, column: str) -> None:
     assert column not in shown(control, "containers")
 
 
-def test_status_counts_who_does_without(tmp_path: Path) -> None:
+def test_status_counts_containers_that_lack_part_of_their_classes(tmp_path: Path) -> None:
     def check(control: Path) -> None:
         assert json.loads(shown(control, "status", "-o", "json"))["lacking_classes"] == 1
         assert "classes             not all in effect for 1 container: see explain" in shown(

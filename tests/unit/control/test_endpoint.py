@@ -207,7 +207,7 @@ async def test_a_command_is_answered_though_a_crowd_of_silent_callers_hangs_on(
         (ConnectionRefusedError(errno.ECONNREFUSED, "Connection refused"), "start it by"),
     ],
 )
-def test_who_may_not_ask_hears_who_may(
+def test_the_error_of_an_unreachable_socket_has_a_remedy(
     error: OSError, remedy: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     class Closed(socket.socket):

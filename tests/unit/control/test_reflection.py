@@ -81,6 +81,8 @@ async def test_a_file_can_be_had_by_its_name_in_the_same_call(tmp_path: Path) ->
         ServerReflectionRequest(all_extension_numbers_of_type=CONTROL),
     ],
 )
-async def test_nothing_else_is_told(request_: ServerReflectionRequest, tmp_path: Path) -> None:
+async def test_other_reflection_requests_are_not_found(
+    request_: ServerReflectionRequest, tmp_path: Path
+) -> None:
     (answer,) = await asked(tmp_path, request_)
     assert answer.error_response.error_code == grpc.StatusCode.NOT_FOUND.value[0]

@@ -524,7 +524,7 @@ async def test_watch_tells_who_else_changed(tmp_path: Path) -> None:
     )
 
 
-async def test_who_reads_too_slowly_is_told_so(tmp_path: Path) -> None:
+async def test_a_watcher_that_reads_too_slowly_gets_an_error(tmp_path: Path) -> None:
     async with asked(tmp_path) as (node, stub):
         watch = stub.Watch(pb.WatchRequest())
         await watch.initial_metadata()

@@ -256,7 +256,7 @@ async def test_a_cdi_file_that_makes_no_sense_says_nothing(
 # ---- the slice
 
 
-async def test_a_slice_has_what_is_written_of_it(tmp_path: Path) -> None:
+async def test_a_slice_has_its_owner_devices_and_attributes(tmp_path: Path) -> None:
     async with cluster(tmp_path) as them:
         await them.publishes(numa0=3, numa1=4, numa2=4, numa3=4)
         made = them.slice

@@ -82,7 +82,7 @@ async def test_what_cannot_be_opened_is_tried_again_for_the_next_user() -> None:
     assert await server.use() == 1
 
 
-async def test_what_nobody_used_is_not_closed() -> None:
+async def test_an_unused_resource_is_not_closed() -> None:
     server = Server()
     await server.demand.close()
     assert (server.opened, server.closed) == (0, 0)

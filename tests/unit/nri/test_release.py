@@ -77,7 +77,9 @@ def test_configuration_says_what_the_version_can_say() -> None:
         ("2.1.9", "10", "", "plugin name is empty"),
     ],
 )
-def test_who_may_register(version: str, index: str, name: str, refusal: str) -> None:
+def test_a_runtime_refuses_bad_names_and_indexes(
+    version: str, index: str, name: str, refusal: str
+) -> None:
     request = nri.RegisterPluginRequest(plugin_name=name, plugin_idx=index)
     assert Release.of("containerd", version).refusal(request) == refusal
 

@@ -303,7 +303,7 @@ async def test_a_fault_of_ours_is_shown_and_does_not_end_publishing(
         assert node.phase == "published"
 
 
-async def test_who_is_asked_to_wait_waits() -> None:
+async def test_a_throttled_write_waits_as_long_as_the_server_says() -> None:
     node = Node()
     node.shelf.error = PublishError(Trouble.THROTTLED, "later", wait=40.0)
     async with node.running():

@@ -38,7 +38,7 @@ def test_a_class_has_a_share_of_its_partition(text: str) -> None:
 @pytest.mark.parametrize(
     "text", ["0%", "101%", "0-0%", "60-50%", "50-101%", "50%-60%", "5-0", "0x0", "0xf0f", "half"]
 )
-def test_what_is_no_share_is_refused(text: str) -> None:
+def test_a_malformed_share_is_refused(text: str) -> None:
     assert problems_of({"classes": {"gold": share_of(text)}}) == [
         f"l3Allocation.all.unified: '{text}' is not a share of a cache, such as 50%, 0-5 or 0xff0"
     ]

@@ -42,7 +42,9 @@ def test_what_others_may_read_is_closed_to_them(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("name", ["store/state.db", "store", "."])
 @pytest.mark.parametrize("write", [stat.S_IWGRP, stat.S_IWOTH])
-def test_what_others_may_write_is_refused(tmp_path: Path, name: str, write: int) -> None:
+def test_a_store_that_other_users_may_write_is_refused(
+    tmp_path: Path, name: str, write: int
+) -> None:
     Store(tmp_path, nodes.machine()).close()
     path = tmp_path / name
     path.chmod(mode(path) | write)
@@ -82,7 +84,7 @@ def test_what_belongs_to_another_user_is_refused(tmp_path: Path, name: str) -> N
 
 @pytest.mark.parametrize("name", ["state.db", "state.db-wal", "state.db-shm"])
 @pytest.mark.parametrize("make", [Path.mkdir, os.mkfifo])
-def test_what_is_no_file_is_set_aside(
+def test_a_store_that_is_not_a_file_is_set_aside(
     tmp_path: Path, name: str, make: Callable[[Path], None]
 ) -> None:
     secure(tmp_path / "store")

@@ -48,7 +48,7 @@ def test_what_is_the_usual_takes_no_bytes_of_a_record() -> None:
     assert b"stands_for_pod" in encode_event(odd)
 
 
-def test_a_past_explanation_names_who_pulled(tmp_path: Path) -> None:
+def test_a_past_explanation_names_the_container_of_an_affinity(tmp_path: Path) -> None:
     store, engine = stores.started(tmp_path)
     stores.commit(store, engine, Created(container=nodes.container(1000, name="cache")))
     near = {

@@ -92,7 +92,7 @@ def test_a_record_has_no_grant_that_is_stored_already(tmp_path: Path) -> None:
     assert stores.on_disk(store.path) == stores.grants(engine)
 
 
-def test_what_stops_is_forgotten(tmp_path: Path) -> None:
+def test_a_stopped_container_leaves_the_store(tmp_path: Path) -> None:
     store, engine = stores.started(tmp_path)
     container = nodes.container(1000)
     stores.commit(store, engine, Created(container=container))

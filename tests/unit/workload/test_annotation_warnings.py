@@ -39,7 +39,7 @@ def test_what_has_no_effect_is_named(key: str, text: str, remark: str) -> None:
     assert check_annotations({key: text}, "main", ["main", "sidecar"], all_known=False) == (remark,)
 
 
-def test_what_is_in_order_gives_no_remark() -> None:
+def test_good_annotations_give_no_warning() -> None:
     annotations = {
         f"memory-type.{DOMAIN}/container.sidecar": "dram",
         f"prefer-shared-cpus.{DOMAIN}/pod": "true",

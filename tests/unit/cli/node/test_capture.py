@@ -52,7 +52,7 @@ def test_nothing_is_overwritten_unless_that_is_asked_for(root: Path, tmp_path: P
     assert _run("topology", "--capture", file).exit_code == 0
 
 
-def test_what_is_left_out_is_named(root: Path, tmp_path: Path) -> None:
+def test_a_capture_names_the_files_that_it_leaves_out(root: Path, tmp_path: Path) -> None:
     (root / "sys/devices/system/node/node0/distance").unlink()
     (root / "sys/devices/system/node/node0/distance").mkdir()
     result = _run("capture", tmp_path / "c.tar.xz", "--host-root", root)

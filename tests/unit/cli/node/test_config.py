@@ -196,7 +196,7 @@ def test_a_refused_reload_is_shown() -> None:
     assert not any("refused" in str(each) for each in without)
 
 
-def test_the_daemon_shows_what_it_goes_by(tmp_path: Path) -> None:
+def test_config_show_prints_the_settings_in_force(tmp_path: Path) -> None:
     def asked(control: Path) -> None:
         shown = run(control, "config", "show")
         assert shown.exit_code == 0

@@ -291,7 +291,7 @@ def test_the_keys_are_listed() -> None:
     assert drawn("?x") == drawn("")
 
 
-def test_who_was_refused_is_listed() -> None:
+def test_refused_containers_are_listed() -> None:
     refused = {f"default/huge{n}/main": refusal_report("no room") for n in range(5)}
     shown = lines(snapshot(made_up(nodes.engine(), refused)), height=40)
     assert [line for line in shown if line.startswith("refused:")] == [

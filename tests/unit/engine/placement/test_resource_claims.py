@@ -143,7 +143,7 @@ def test_a_prepared_claim_is_prepared_again_as_it_is_and_not_otherwise() -> None
         assert node.engine.state.snapshot() == before
 
 
-def test_what_makes_no_sense_is_refused() -> None:
+def test_malformed_and_unprepared_claims_are_refused() -> None:
     node = Driver()
     assert "no NUMA node #9" in node.refuse(Prepared(parts=(part(1000, 9),)))
     assert "asks for nothing" in node.refuse(Prepared(parts=(part(0, 1),)))
@@ -240,7 +240,7 @@ def test_owners_that_fit_nowhere_else_stay() -> None:
 
 
 @pytest.mark.parametrize("annotation", ["static-cpus", "cpu.preserve"])
-def test_who_is_not_to_move_does_not(annotation: str) -> None:
+def test_containers_with_annotations_against_moves_stay(annotation: str) -> None:
     node = Driver(dra={"makeRoom": "exclusive"})
     key = f"{annotation}.resource-policy.nri.io/pod"
     owners = [nodes.container(3000, annotations={key: "true"}) for _ in range(4)]

@@ -132,7 +132,7 @@ def test_cpus_that_two_claim_are_neithers_own() -> None:
     assert len(driver.grant(mixed[0]).exclusive | driver.grant(mixed[1]).exclusive) == 2
 
 
-def test_what_one_alone_has_is_its_own() -> None:
+def test_cpus_in_only_one_cpuset_become_exclusive() -> None:
     first, second = nodes.container(1500), nodes.container(1500)
     driver = synchronized(at(first, "4,6-7", "1"), at(second, "4-5,7", "1"))
     assert driver.changed() == {}
