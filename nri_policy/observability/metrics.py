@@ -339,7 +339,7 @@ def _lacks(decision: Decision) -> Container[str]:
 def _partitions(by_state: Mapping[str, int]) -> Metric:
     family = families.gauge(
         "nri_policy_partitions",
-        "Containers that are kernel partitions, by kind; missing: that are to be one, and are not.",
+        "Containers that are kernel partitions, by kind; missing: that should be one and are not.",
         labels=("state",),
     )
     for state, number in by_state.items():
