@@ -204,7 +204,7 @@ class Node:
         return cgroup.cpuset(self.cgroup_of(name, container, namespace=namespace))
 
     def calls(self, name: str, container: str) -> list[Recorded]:
-        """Return what the runtime was told of a container whose hardware is played."""
+        """Return the requests to the runtime about a container on simulated hardware."""
         own = self.ids(name)[container]
         return [each for each in self.runtime.recorded() if each.container == own]
 

@@ -171,7 +171,7 @@ def test_a_preempted_job_runs_again_and_has_not_failed(cluster: Cluster) -> None
 
 
 def test_a_group_waits_for_zones_and_goes_when_a_node_reports_room(cluster: Cluster) -> None:
-    """By what nodes have in all it would go anywhere; its pods would pend at nodes that refuse."""
+    """By the nodes' totals it would fit anywhere, but kubelets would refuse its pods."""
     with cluster.aligned(), cluster.shop.service():
         cluster.submit("gang", 2, memory="1Gi")
         status = cluster.shop.until_state("gang", "Waiting")

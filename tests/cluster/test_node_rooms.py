@@ -83,7 +83,7 @@ def test_a_room_grows_and_shrinks_with_its_pod_and_through_restarts(
     daemon.stop()
     daemon.start()
     assert room(node, daemon) == grown
-    node.resize("shop", {"main": amounts("3", "256Mi")})  # of the CPU it says what the cgroup has
+    node.resize("shop", {"main": amounts("3", "256Mi")})  # its CPU amounts are those in force
     node.until_resized("shop")
     assert room(node, daemon) == grown
 

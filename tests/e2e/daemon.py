@@ -165,7 +165,7 @@ class Daemon:
 
     @contextmanager
     def running(self) -> Iterator[Daemon]:
-        """Start it, yield it, and ask it to end; whatever happens, it is gone then."""
+        """Start the daemon, yield it, and end it, by force after an error."""
         try:
             self.start()
             yield self

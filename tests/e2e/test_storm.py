@@ -82,7 +82,7 @@ class Storm:
             self.reserve()
 
     def reserve(self) -> None:
-        """Reserve others than before, so that there is something to tell."""
+        """Reserve other CPUs than before, so that the daemon has updates to send."""
         cpus = next(self._reserved)
         self.daemon.reload({"reservedResources": {"cpu": cpus}, "preferIsolatedCPUs": False})
         self.calls["reloads"] += 1

@@ -195,7 +195,7 @@ def compile_project(folder: Path) -> None:
 def _compile(system: Path, folders: Iterable[Path], prefix: Path, instead: str) -> None:
     """Compile Python's modules with the guest's own: under emulation it takes minutes.
 
-    They are told that they are below *instead* rather than *prefix*.
+    The compiled modules name the folder *instead* in place of *prefix*.
     """
     libraries = system / "usr" / "lib" / "x86_64-linux-gnu"
     loader = system / "usr" / "lib64" / "ld-linux-x86-64.so.2"

@@ -27,7 +27,7 @@ class Invariants:
 
     def __init__(self, model: Model) -> None:
         self._model = model
-        self._settled: set[int] = set()  # worlds from which all comes to rest, by key
+        self._settled: set[int] = set()  # keys of worlds that are known to come to rest
 
     def wrong(self, after: World) -> str:
         """Return what does not hold of a move, S1 and S2, or nothing."""

@@ -485,7 +485,7 @@ class Daemon:
         return self._names.index(container_id)
 
     def read_update(self, update: nri_pb2.ContainerUpdate) -> tuple[int, int]:
-        """Return whom an update is for, and its CPUs."""
+        """Return the number of an update's container, and its CPUs."""
         return self.index(update.container_id), _mask(update.linux.resources.cpu.cpus)
 
 

@@ -140,7 +140,7 @@ def _dict(value: dict[Any, Any], now: float) -> Any:
 
 
 def _due(value: dict[Action, float], now: float) -> Any:
-    """Tell apart only what can be done soon, what later, and what not."""
+    """Return a key that tells apart only actions due soon, due later, and not due."""
     return tuple(
         [
             0 if at <= now + PASS else 2 if at == math.inf else 1

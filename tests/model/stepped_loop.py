@@ -48,7 +48,7 @@ class Callback:
 
 
 class Job:
-    """What a thread was asked to do: *work* is done at one moment, and heard of at a later one."""
+    """A call in a thread: *work* is done at one moment, the loop gets the result at a later one."""
 
     __slots__ = ("call", "done", "error", "heard", "kind", "result", "work")
 

@@ -174,9 +174,9 @@ class Asked:
         return engine, zones
 
     def refused_by_extender(self, placed: TriedGroup, asked: Object) -> int:
-        """How many pods find no zone, if kube-scheduler asks about each where it is to be.
+        """Return how many pods find no zone when kube-scheduler asks for each at its own place.
 
-        It binds those that do, the largest come first.
+        It asks for the largest pods first, and binds each one that finds a zone.
         """
         engine, zones = self.service()
         verbs = Verbs(zones, ServiceSpread(engine.state.view, Clock(now=lambda: 0.0)))

@@ -27,7 +27,7 @@ AMOUNTS = st.sampled_from([300, 500, 1000, 1500, 2000, 2500, 3000, 4000])
 
 
 class NodeWithClaims(RuleBasedStateMachine):
-    """A node whose claims are allocated by what it published last."""
+    """A node whose claims are allocated from the devices that it published last."""
 
     machine = nodes.SMALL
 

@@ -121,7 +121,7 @@ class ChangingCluster:
             self.engine.state.remove_group(*self.random.choice([*self.engine.state.groups]))
 
     def bind(self) -> None:
-        """Another pod comes, where there is room for it."""
+        """Bind another pod to a node that has room for it."""
         node, spec = self.node(), template(1).spec
         leaf = self.engine.state.tree("default").leaf_of(node.name)
         if (

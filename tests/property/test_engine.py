@@ -325,7 +325,7 @@ class Node(RuleBasedStateMachine):
 
     @rule(data=st.data())
     def drift(self, data: st.DataObject) -> None:
-        """Some are told again what they have; nothing changes."""
+        """Some containers drift and get their updates again; no grant changes."""
         placed = [*self.engines[0].state.placed]
         drifted = [each for each in placed if data.draw(st.booleans())]
         for container_id in drifted:
@@ -433,7 +433,7 @@ def without(machine: Machine, gone: CPUSet) -> Machine:
 
 
 def in_use(engine: Engine) -> Earlier:
-    """Return what a successor of *engine* is told of its CPUs."""
+    """Return the reserved and exclusive CPUs of *engine*, for its successor."""
     grants = [placed.grant for placed in engine.state.placed.values()]
     return Earlier(
         reserved=engine.layout.capacity.reserved,

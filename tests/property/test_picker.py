@@ -337,7 +337,7 @@ def subsets(cpus: set[int]) -> st.SearchStrategy[set[int]]:
 @settings(max_examples=EXAMPLES, deadline=None)
 def test_every_pick_is_the_twins(twin: Twin, data: st.DataObject) -> None:
     every = twin.every
-    # what was held may be gone since: it is beside nothing
+    # CPUs that were held may no longer exist: these are near no other CPU
     held = data.draw(st.sets(st.sampled_from([*every, 701, 8191]), max_size=4))
     candidates = data.draw(subsets(every)) - held
     classes, rest = [], every

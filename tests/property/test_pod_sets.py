@@ -125,7 +125,7 @@ def racks_of(answer: dict[str, Any]) -> int:
 
 @pytest.mark.parametrize("seed", [1, 2])
 def test_sets_that_fit_together_in_a_rack_are_in_one(seed: int) -> None:
-    """Those that only prefer it are in one rack if they fit there, and in few others if not."""
+    """Pod sets that only prefer one rack get one if they fit there, else few racks."""
     rng = random.Random(seed)
     missed = placed = near = apart = 0
     for _ in range(CASES // 2):

@@ -86,7 +86,7 @@ def grantable(pools: Sequence[Left], claims: Sequence[Claim]) -> bool:
     for pool in pools:
         if pool.parent is not None:
             own[pool.parent] -= pool.free
-    # CPUs of one pool and none of its children are alike: it matters how many of them are taken
+    # the CPUs of a pool that are in no child are interchangeable: only their number matters
     for taken in product(*(range(each + 1) for each in own)):
         free = [pool.free for pool in pools]
         for at, number in enumerate(taken):

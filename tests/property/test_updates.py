@@ -244,7 +244,7 @@ class Told(RuleBasedStateMachine):
 
     @rule(lost=st.booleans(), stored=st.booleans())
     def synchronize(self, lost: bool, stored: bool) -> None:
-        """The runtime says what it has, to the same daemon or to one that starts."""
+        """The runtime lists its containers to the same daemon, or to a new one."""
         held: dict[str, StoredGrant] = {}
         there = {each.pod.id for each in self.containers.values()}
         pods = tuple(each for each in self.pods.values() if each.id not in there)

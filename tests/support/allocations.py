@@ -1,8 +1,8 @@
-"""Random nodes with what they publish for claims, and what is allocated of it.
+"""Random nodes, the devices that they publish for claims, and allocations of these.
 
-A `Case` is small enough to be kept as a line of text. What it says of ordinary containers is how
-the node came to publish what it does: in milli-CPU, exclusive if positive and shared if negative, 0
-for one that requests nothing, and `x2` for the end of the one at that index.
+A `Case` is small enough to be kept as a line of text. It lists the ordinary containers that came to
+the node before, by milli-CPU: exclusive if positive, shared if negative, 0 without a request; `x2`
+ends the container at index 2.
 """
 
 from __future__ import annotations

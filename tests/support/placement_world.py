@@ -228,7 +228,7 @@ class World:
         assert json.dumps(self.objects["pods"].get("web")) == self.stranger
 
     def let_go(self, job: str) -> tuple[int, int]:
-        """Of a Job's pods: those that were let go, and all."""
+        """Return how many of a Job's pods were ungated, and how many it has."""
         pods = [
             item
             for item in self.pods_of(job).values()
@@ -400,7 +400,7 @@ def assigned(play: Play, group: str = "job-j") -> dict[str, int]:
 
 
 def hosts_of(play: Play, job: str) -> Counter[str]:
-    """Return where the pods of a Job go, or are, that have not failed; "" of those that wait."""
+    """Return how many pods of a Job, but for failed ones, go to each host; "" for gated ones."""
     return Counter(
         item["spec"].get("nodeSelector", {}).get(HOSTNAME, "")
         for item in play.world.pods_of(job).values()

@@ -146,7 +146,7 @@ def test_a_damaged_package_leaves_nothing_that_looks_unpacked(
 
 @pytest.fixture
 def apt(archive: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> list[Sequence[str]]:
-    """The commands given to an apt that has one package, whatever is asked for."""
+    """The commands given to a fake apt, which answers each of them with the same package."""
     commands: list[Sequence[str]] = []
     real_run = debs.run
 

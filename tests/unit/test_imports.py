@@ -46,7 +46,7 @@ LAYERS = (
     ("native",),
 )
 
-# The rooms of the cluster side, in the same way; what is in none of them knows them all.
+# The packages of the cluster side, in the same way; modules outside of them may import all.
 CLUSTER_LAYERS = (
     ("service", "simulation", "report"),
     ("planning",),

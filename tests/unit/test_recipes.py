@@ -1,6 +1,6 @@
-"""What docs/recipes.md shows of `explain` is what it prints of these pods.
+"""docs/recipes.md shows the output of `explain` for its pods as it is printed.
 
-python -m tests.unit.test_recipes     # takes what it prints into the page
+python -m tests.unit.test_recipes     # writes the present output into the page
 """
 
 from __future__ import annotations

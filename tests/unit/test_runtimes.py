@@ -1,4 +1,4 @@
-"""The runtimes that are built for tests: where they are looked for."""
+"""In which folders tests look for the runtimes that were built for them."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Wheels that tests build: the kernels in them are those that are here, not compiled again."""
+"""Wheels that tests build: they contain the compiled kernels of this checkout."""
 
 from __future__ import annotations
 

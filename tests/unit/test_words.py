@@ -44,7 +44,7 @@ _CODE = re.compile(r"^( *)```.*?^\1```$|`[^`\n]*`", re.DOTALL | re.MULTILINE)
 
 
 def helps(command: click.Command, path: str) -> Iterator[tuple[str, str]]:
-    """Yield what the help of a command and of those in it says."""
+    """Yield the help texts of a command and of its subcommands, each with the command's path."""
     context = click.Context(command, info_name=path)
     yield path, command.help or ""
     for parameter in command.params:

@@ -66,7 +66,7 @@ def memory_limit(container: Container) -> int:
 
 def touching(megabytes: int) -> Sequence[str]:
     """Return a command that touches so much memory of its own, and stays."""
-    # it reads a block of that size, and nobody takes it
+    # dd reads one block of that size into its memory, and sleep never reads it from the pipe
     fill = f"/bin/busybox dd if=/dev/zero bs={megabytes}M"
     return ("/bin/busybox", "sh", "-c", f"{fill} | /bin/busybox sleep 1000000000")
 
@@ -106,9 +106,9 @@ sys.stdin.readline()
 
 @contextmanager
 def touching_huge_pages(container: Container, count: int) -> Iterator[subprocess.Popen[str]]:
-    """Have one more process in the container, which touches so many pages of 2 MiB, one by one.
+    """Start a process in the container that touches *count* pages of 2 MiB, one by one.
 
-    Where there is none on the container's memory nodes, the kernel ends it by SIGBUS.
+    If the container's memory nodes have no page left, the kernel ends the process by SIGBUS.
     """
     with subprocess.Popen(
         [sys.executable, "-c", TOUCH_HUGE_PAGES, str(count << 21)],

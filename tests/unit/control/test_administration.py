@@ -1,4 +1,4 @@
-"""What changes something on demand, whoever asks for it."""
+"""The service that reloads the daemon's settings on demand."""
 
 from __future__ import annotations
 

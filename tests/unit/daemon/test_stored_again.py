@@ -18,7 +18,7 @@ MINUTE = 60.0
 
 
 class Minutes:
-    """Time that goes on by a minute each time it is told to."""
+    """A clock that `pass_one` moves by a minute."""
 
     def __init__(self) -> None:
         self.now = 0.0

@@ -43,7 +43,7 @@ async def test_a_write_by_another_process_is_told_and_of_watched_files_alone(
         inotify.watch([str(second)])
         changed.clear()
         write(first)
-        for _ in range(3):  # that the first is watched no more is told as well
+        for _ in range(3):  # the kernel also sends an event about the end of the first watch
             await asyncio.sleep(0)
         assert not changed.is_set()
         write(second)

@@ -57,7 +57,7 @@ class Kubelet:
         self.failures: dict[str, list[tuple[grpc.StatusCode, str]]] = {
             method: [] for method in ("Get", "List", "GetAllocatableResources")
         }
-        self.open = asyncio.Event()  # while it is not set, nobody gets an answer
+        self.open = asyncio.Event()  # while it is not set, calls get no answer
         self.open.set()
         self.called = asyncio.Event()
 

@@ -80,7 +80,7 @@ def counted(server: APIServer) -> str | None:
 async def test_the_fingerprint_counts_guaranteed_pods_from_a_start_to_their_end(
     tmp_path: Path,
 ) -> None:
-    """As a scheduler does: a pod that is pending, or has ended, is none that it counts."""
+    """A scheduler does not count pods that are pending or have ended."""
     async with published(tmp_path) as (node, server):
         assert attribute(server, "nodeTopologyPodsFingerprintMethod") == "with-exclusive-resources"
         await node.runtime.run_pod(pod("pending", "1"))

@@ -115,7 +115,7 @@ def test_every_size_of_hugepages_is_a_resource_of_every_zone() -> None:
     assert amounts(found["node-0"])["hugepages-1Gi"] == (0, 0, 0)
     assert amounts(found["node-1"])["hugepages-1Gi"] == (1 << 30,) * 3
     assert amounts(found["node-3"])["hugepages-2Mi"] == (0, 0, 0)
-    # what is set aside as hugepages is no ordinary memory
+    # memory in huge pages does not count as ordinary memory
     assert amounts(found["node-1"])["memory"] == (4 << 30, 3 << 30, 3 << 30)
 
 

@@ -1,4 +1,4 @@
-"""What is said of a pod, in its events, of the decisions about its containers."""
+"""The Kubernetes events of pods about the decisions on their containers."""
 
 from __future__ import annotations
 

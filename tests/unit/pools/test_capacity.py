@@ -48,7 +48,7 @@ ISOLATED = nodes.SMALL + " isolated=4-5,10"
         (nodes.SMALL, "cpuset:0-400", "1", ("0", "", "1-15")),
         (nodes.SMALL + " offline=0-1", None, "1", ("2", "", "3-15")),
         (nodes.SMALL + " offline=0-1", "cpuset:0-3", "1", ("2", "", "3")),
-        # 6 is a whole core by now: it goes before threads of others, wherever it is
+        # CPU 6 is a whole core, because 7 is offline: reserved before threads of lower cores
         (nodes.SMALL + " offline=7", None, "1", ("6", "", "0-5,8-15")),
         # isolated CPUs are never reserved by a quantity, and may be by a list
         (ISOLATED, None, "750m", ("0", "4-5,10", "1-3,6-9,11-15")),

@@ -59,7 +59,7 @@ def test_hugepages_are_not_capacity_and_nodes_of_nothing_else_are_off_the_map() 
     pages = {0: ((2 << 20, 512), (GIB, 2)), 1: ((GIB, 16),), 2: ((GIB, 99),)}
     at = memory_map(with_nodes(nodes.machine(PLAIN), hugepages=pages))
     assert at.capacity == {0: 13 * GIB, 3: 16 * GIB}
-    assert at.homes(DEFAULT).each[1].zone == ids("0")  # the nearest to a node that has none
+    assert at.homes(DEFAULT).each[1].zone == ids("0")  # node 1 has no memory left; 0 is nearest
 
 
 @pytest.mark.parametrize("absent", [0, 1])

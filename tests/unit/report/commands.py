@@ -72,7 +72,7 @@ PODS = (
 
 
 class Astray(SimulatedCgroups):
-    """A kernel that says of one container that it runs elsewhere."""
+    """A kernel in which one container runs on other CPUs than were decided."""
 
     def observe(self, container_id: str, cgroup: str, **how: Any) -> KernelState | None:
         observed = super().observe(container_id, cgroup, **how)
@@ -217,7 +217,7 @@ async def _beside(folder: Path, form: str) -> dict[str, str]:
 
 
 async def _at_rest(daemon: Daemon) -> None:
-    """Wait until containers are where they are to be, as far as the kernel lets them."""
+    """Wait until no change is under way: containers have their CPUs, or the kernel refuses."""
     while daemon.executor.state.in_flight or (await daemon.auditor.check()).changing:  # noqa: ASYNC110 - nothing says so
         await asyncio.sleep(0.01)
 

@@ -22,7 +22,7 @@ from tests.support.engine_driver import EngineDriver
 
 
 def answers(*containers: Container, machine: str = nodes.SMALL, **spec: Any) -> list[AnswerReport]:
-    """Return what each has once all have come to a machine."""
+    """Return the answer about each container after all of them were created on a machine."""
     driver = EngineDriver(machine, **spec)
     for each in containers:
         driver.handle(Created(container=each))

@@ -1,4 +1,4 @@
-"""What is shown of classes: wanted and found, and what that comes to."""
+"""The report of a container's classes: wanted and found values, and whether they agree."""
 
 from __future__ import annotations
 

@@ -22,7 +22,7 @@ data:
 
 
 def problems(text: str) -> tuple[str, list[str]]:
-    """Return who is at fault, and what is wrong."""
+    """Return the origin of the settings and the problems in them."""
     with pytest.raises(SettingsError) as caught:
         find_settings(text.encode(), "given.yaml").load()
     return caught.value.origin, [str(each) for each in caught.value.problems]

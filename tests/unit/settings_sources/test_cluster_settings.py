@@ -71,7 +71,7 @@ class Cluster:
         await over.wait()
 
     async def wake(self) -> None:
-        """Let all time pass that anybody waits for."""
+        """End all sleeps."""
         naps, self.naps = self.naps, []
         for _, over in naps:
             over.set()

@@ -67,7 +67,7 @@ class Objects:
 
 
 class Pauses:
-    """Sleeps that take no time, until they are to last for ever."""
+    """Sleeps that end at once; after `all_of`, sleeps that never end."""
 
     def __init__(self) -> None:
         self._short = True
@@ -81,7 +81,7 @@ class Pauses:
             await asyncio.Event().wait()
 
     async def all_of(self, number: int) -> None:
-        """Wait until so many sleep: nobody is left in the middle of a request then."""
+        """Let sleeps never end; wait until *number* tasks sleep, and none is in a request."""
         self._short = False
         for _ in range(number):
             await self._asleep.acquire()

@@ -60,7 +60,7 @@ def test_a_file_that_is_no_database_is_set_aside(path: Path) -> None:
 
 
 def test_a_schema_that_is_no_text_is_set_aside(path: Path) -> None:
-    """SQLite quotes it in its complaint, which is no text then either."""
+    """SQLite quotes the schema in its error message, which is no valid UTF-8 then."""
     data = path.read_bytes().replace(b"tablejournal", b"table\xc6\xffurnal")
     path.write_bytes(data.replace(b"CREATE TABLE journal", b"CROATE TABLE journal"))
     assert set_aside(path)

@@ -114,7 +114,7 @@ def test_those_who_share_are_told_in_the_same_order_after_a_base(
 def test_who_comes_after_a_base_is_younger_than_who_had_gone_before_it(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Of a runtime that does not say when containers were created."""
+    """The runtime does not report when containers were created."""
     monkeypatch.setattr(writer, "BASE_EVERY", 1)
     store, engine = stores.started(tmp_path)
     stays, gone, new = (replace(nodes.container(500), created=0) for _ in range(3))

@@ -216,7 +216,7 @@ def test_a_resize_of_the_pod_as_a_whole_gives_nobody_cpus_of_its_own(known: bool
 
 @pytest.mark.parametrize("known", [True, False])
 def test_the_memory_of_a_pod_that_shrinks_is_booked_once(known: bool) -> None:
-    """Its containers shrink before it, and one that has its memory seems to have its own then."""
+    """Containers shrink before the pod: until then, the pod's new limit looks like their own."""
     driver = EngineDriver()
     log, main, mesh = (by_object() if known else shown(SHOP)).values()
     for each in (main, log, mesh):
