@@ -134,11 +134,11 @@ class Controller:
         self._dirty |= dict.fromkeys([*self.groups.known(), *self.members.groups()])
 
     def change_node(self, old: ClusterNode | None, new: ClusterNode | None) -> None:
-        """Update a node; look at the groups with places there."""
+        """Update a node; look at the groups with places there, or with pods that lost theirs."""
         self.engine.state.change_node(old, new)
         self.placer.waiting.see_cluster()
         for host in self._failed_hosts.change_node(old, new):
-            for key in self.groups.on_host(host):
+            for key in (*self.groups.on_host(host), *self.members.elsewhere):
                 self._dirty[key] = None
 
     def change_zones(self, node: str, old: NodeZones | None, new: NodeZones | None) -> None:

@@ -7,7 +7,7 @@ pods, waits in the queue, gets places, loses unclaimed ones, gets more, and has 
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from functools import cached_property
 from typing import Any
 
@@ -32,7 +32,11 @@ from nri_policy.cluster.groups.group_size import fit_to_pods, grow, resize_to_po
 from nri_policy.cluster.groups.outcome import PodMove, Reconciled, Replacement, View
 from nri_policy.cluster.groups.queue import seconds_between
 from nri_policy.cluster.groups.record import NO_FAILURE, SeenGroup
-from nri_policy.cluster.groups.restored_places import restore_places, split_let_go
+from nri_policy.cluster.groups.restored_places import (
+    follow_pods,
+    restore_places,
+    split_let_go,
+)
 from nri_policy.cluster.groups.unbound_pods import (
     NOT_BOUND,
     UNBOUND_SECONDS,
@@ -257,6 +261,11 @@ class _Reconciliation:
 
     def _keep_healthy(self) -> None:
         """Find the next writes of a group on healthy hosts, but for gates to open."""
+        if (followed := self._follow_pods()) is not None:
+            self._writes.append(self._seen.write(followed, promised=True))
+            hosts = some(sorted(hosts_of(replace(self._group, status=followed))))
+            self._writes.append(Notice(self._key, "Healthy", f"its pods still run on {hosts}"))
+            return
         if renewed := with_new_template(self._group, self._members, self._unlike):
             self._write_size(renewed)
             return
@@ -313,18 +322,37 @@ class _Reconciliation:
             self._write_size(replace(group, pod_sets=pod_sets))
         return True
 
+    def _follow_pods(self) -> GroupStatus | None:
+        """Return the status of a group whose pods still run on hosts that are in order again.
+
+        Its places there went to other hosts. None if that is not so.
+        """
+        elsewhere = self._view.members.elsewhere.get(self._key, ())
+        if not any(each.pod.key in elsewhere for each in self._members):
+            return None
+        found = follow_pods(self._view.state, self._group, self._members, self._view.pod_writes)
+        hosts = [*hosts_of(replace(self._group, status=found))]
+        failed, _ = self._failed(hosts, busy=(), known=hosts)
+        return None if failed or found == self._group.status else found
+
     def _unhealthy(self) -> list[str]:
         """Return the hosts of the group that failed, but for those that it no longer needs."""
         hosts, busy = self._view.placed_pods.hosts(self._group)
+        known = self._group.status.unhealthy_nodes
+        unhealthy, again = self._failed(hosts, busy, known)
+        self._look_again(again)
+        return unhealthy
+
+    def _failed(
+        self, hosts: Collection[str], busy: Collection[str], known: Collection[str]
+    ) -> tuple[list[str], float]:
+        """Return which of *hosts* have failed for the group, and when to ask again."""
         tolerations = [
             (*each.template.spec.tolerations, *(topology.tolerations if topology else ()))
             for each in self._group.pod_sets
             for topology in [self._view.state.topology_of(each)]
         ]
-        known = self._group.status.unhealthy_nodes
-        unhealthy, again = self._view.failed_hosts.failed_hosts(hosts, tolerations, busy, known)
-        self._look_again(again)
-        return unhealthy
+        return self._view.failed_hosts.failed_hosts(hosts, tolerations, busy, known)
 
     def _find_unbound(self) -> list[Condition]:
         """Attempt to move pods that kube-scheduler does not bind; return conditions to report."""

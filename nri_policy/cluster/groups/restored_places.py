@@ -1,7 +1,8 @@
 """Restores the places of a group whose object was deleted, from its pods that were let go.
 
 Owns the way from such pods back to places: what an opened gate left in the pod, and its node, say
-where the pod is; spec cluster.md §9. The group lacks the places of its other pods.
+where the pod is; spec cluster.md §9. The group lacks the places of its other pods. A group also
+follows pods that run on where it had lost its places.
 """
 
 from __future__ import annotations
@@ -103,6 +104,24 @@ def restore_places(
     if not places:
         raise DocumentError("", f"it is not known which places its pods have: {_HOW_TO_GO_ON}")
     return replace(status, given_back=sum(each.count for each in group.pod_sets) - places)
+
+
+def follow_pods(
+    state: ClusterState, group: PlacementGroup, members: Sequence[Member], writes: PendingPodWrites
+) -> GroupStatus:
+    """Return the status of a placed group with places where its pods are, as its status otherwise.
+
+    Only if all *members* are bound, as many as places, and the group may have such places.
+    """
+    _, let_go = split_let_go(members, group.name, writes, state.levels)
+    if len(let_go) < len(members) or not all(each.pod.node for each in members):
+        return group.status
+    try:
+        found = restore_places(state, group, let_go)
+    except DocumentError:
+        return group.status
+    there = replace(group, status=replace(group.status, assignments=found.assignments))
+    return there.status if places_by_pod_set(there) == places_by_pod_set(group) else group.status
 
 
 def _places_of_unit(

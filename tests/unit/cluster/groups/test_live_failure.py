@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from nri_policy.cluster.groups.writes import CreateGroup, DeletePod, FailPod, OpenGate, WriteStatus
-from tests.support.placement_world import Object, Play, assigned, hosts_of
+from tests.support.placement_world import Object, Play, assigned, empty, hosts_of
 from tests.unit.cluster.written import HOSTNAME, pod_spec
 
 RACK = "example.com/rack"
@@ -479,16 +479,17 @@ def test_nothing_is_replaced_while_a_pod_is_being_let_go() -> None:
 
 def test_who_begins_counts_all_pods_before_it_places_any() -> None:
     """Whichever group it looks at first: here one that has lost its host, and would fit on h0."""
-    play = Play(hosts_in_rack=3, **PATIENT)
+    play = empty(hosts_in_rack=3, **PATIENT)
     world = play.world
-    world.delete("pods", "web")
     for name, pods in (("j", 3), ("full", 4), ("b", 2)):
-        world.submit(name, pods, 2, RACK)
+        tolerated = [{"key": "x", "operator": "Exists"}] * (name == "b")
+        world.submit(name, pods, 2, RACK, tolerations=tolerated)
         play.rest()
     assert (hosts_of(play, "b"), hosts_of(play, "full")) == ({"h5": 2}, {"h3": 2, "h4": 2})
     node = world.objects["nodes"]["h0"]
     world.delete("nodes", "h0")
     play.rest(schedule=False)
+    node["spec"]["taints"] = [SCHEDULE]
     world.put("nodes", node)
     play.rest(schedule=False)
     assert assigned(play) == {"h1": 1, "h2": 2}  # and two pods are on h0 still
