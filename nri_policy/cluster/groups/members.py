@@ -111,6 +111,11 @@ class Members:
         """Return all pods of a group, those that ended included."""
         return [*self._by_group.get(group, {}).values()]
 
+    def as_asked(self, pod: Pod) -> Pod:
+        """Return a pod as it is once its gate is open, if that is under way."""
+        write = self.state(pod.key).write
+        return write.opening.opened(write.gate) if isinstance(write, OpenGate) else pod
+
     def number(self, group: Key) -> int:
         """Return how many pods a group has, those that ended included."""
         return len(self._by_group.get(group, ()))

@@ -58,7 +58,8 @@ class PlacedPods:
         elif pod.finished:
             self._state.remove_pod(*key)
         elif key in self._members.elsewhere.get(group, ()):
-            node = pod.node or self._node_of(pod)  # its destination, until the pod is failed
+            # its destination, while it is on its way
+            node = pod.node or self._node_of(self._members.as_asked(pod))
             self._state.set_member(replace(pod, node=node), None)
         else:
             self._state.set_member(pod, group[1])
@@ -69,9 +70,11 @@ class PlacedPods:
         A group without places, or a deleted one (None), may still have ungated pods.
         """
         members = [
-            each
+            replace(each, pod=asked)
             for each in self._members.of(key)
-            if each.pod.node or GROUP_LABEL in each.pod.annotations
+            if (asked := self._members.as_asked(each.pod)) is not each.pod
+            or asked.node
+            or GROUP_LABEL in asked.annotations
         ]
         pods = [each.pod for each in members]
         if group is not None and group.status.assignments:

@@ -139,18 +139,11 @@ class PendingPodWrites:
         names = pod_set_names(members, self._state.levels, group.pod_sets)
         for assignment in group.status.assignments:
             own = [
-                self.as_asked(each)
+                replace(each, pod=self._members.as_asked(each.pod))
                 for each, name in zip(members, names, strict=True)
                 if name == assignment.pod_set
             ]
             yield from assign_gated_pods(assignment, own, self.gate, self._state.nodes, closed)
-
-    def as_asked(self, member: Member) -> Member:
-        """Return a pod as it is once its gate is open, if that is under way."""
-        asked = self._members.state(member.pod.key).write
-        if not isinstance(asked, OpenGate):
-            return member
-        return replace(member, pod=asked.opening.opened(self.gate))
 
     def fail_lost(
         self, group: PlacementGroup, members: Sequence[Member], unhealthy: Collection[str]

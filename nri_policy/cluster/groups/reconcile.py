@@ -70,7 +70,7 @@ def reconcile(key: Key, view: View) -> Reconciled:
         return Reconciled(record)
     if record.seen is not None:
         return _Reconciliation(key, view, record.seen, members).run()
-    before, let_go = split_let_go(members, key[1], view.pod_writes, view.state.levels)
+    before, let_go = split_let_go(view.state, view.members, key[1], members)
     if any(view.pod_writes.gate in each.pod.gates for each in members) or (
         let_go and not view.members.is_ending(key)
     ):
@@ -183,7 +183,7 @@ class _Reconciliation:
             return
         known, levels = self._view.members, self._view.state.levels
         pod_writes = self._view.pod_writes
-        members, let_go = split_let_go(self._members, group.name, pod_writes, levels)
+        members, let_go = split_let_go(self._view.state, known, group.name, self._members)
         try:
             fitting = fit_to_pods(self._seen, members, known, levels)
             check_gated(members, pod_writes.gate)
@@ -330,7 +330,7 @@ class _Reconciliation:
         elsewhere = self._view.members.elsewhere.get(self._key, ())
         if not any(each.pod.key in elsewhere for each in self._members):
             return None
-        found = follow_pods(self._view.state, self._group, self._members, self._view.pod_writes)
+        found = follow_pods(self._view.state, self._view.members, self._group, self._members)
         hosts = [*hosts_of(replace(self._group, status=found))]
         failed, _ = self._failed(hosts, busy=(), known=hosts)
         return None if failed or found == self._group.status else found

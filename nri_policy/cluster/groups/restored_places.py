@@ -16,7 +16,7 @@ from nri_policy.cluster.engine.state.cluster_state import ClusterState
 from nri_policy.cluster.engine.state.shape import Path, Shape
 from nri_policy.cluster.engine.unit_placement import tree_of
 from nri_policy.cluster.groups.assembly import Member, pod_set_names
-from nri_policy.cluster.groups.pod_writes import PendingPodWrites
+from nri_policy.cluster.groups.members import Members
 from nri_policy.cluster.objects.assignment import Assignment, DomainAssignment
 from nri_policy.cluster.objects.document import DocumentError
 from nri_policy.cluster.objects.node import HOSTNAME, ClusterNode
@@ -42,18 +42,19 @@ _HOW_TO_GO_ON = "once all of them are deleted, it is placed anew"
 
 
 def split_let_go(
-    members: Sequence[Member], group: str, writes: PendingPodWrites, levels: Collection[str]
+    state: ClusterState, known: Members, group: str, members: Sequence[Member]
 ) -> tuple[Sequence[Member], Sequence[Member]]:
     """Return all pods of a group as before their gates opened, and the pods that were let go.
 
-    *group* is its name; *levels* select places. A gate that is being opened counts as open.
+    *group* is its name. A gate that is being opened counts as open.
     """
+    gate, levels = state.settings.groups.gate, state.levels
     before, let_go = [], []
     for each in members:
-        asked = writes.as_asked(each)
-        if asked is not each or _is_let_go(each.pod, group, writes.gate, levels):
-            let_go.append(asked)
-            before.append(_before_gate(each, writes.gate, levels))
+        asked = known.as_asked(each.pod)
+        if asked is not each.pod or _is_let_go(each.pod, group, gate, levels):
+            let_go.append(replace(each, pod=asked))
+            before.append(_before_gate(each, gate, levels))
         else:
             before.append(each)
     return before, let_go
@@ -107,13 +108,13 @@ def restore_places(
 
 
 def follow_pods(
-    state: ClusterState, group: PlacementGroup, members: Sequence[Member], writes: PendingPodWrites
+    state: ClusterState, known: Members, group: PlacementGroup, members: Sequence[Member]
 ) -> GroupStatus:
     """Return the status of a placed group with places where its pods are, as its status otherwise.
 
     Only if all *members* are bound, as many as places, and the group may have such places.
     """
-    _, let_go = split_let_go(members, group.name, writes, state.levels)
+    _, let_go = split_let_go(state, known, group.name, members)
     if len(let_go) < len(members) or not all(each.pod.node for each in members):
         return group.status
     try:

@@ -187,6 +187,35 @@ def test_a_gate_of_which_it_is_not_known_whether_it_was_opened_keeps_its_place(d
     assert play.world.let_go("j") == (8, 8)
 
 
+@pytest.mark.parametrize("listed", [False, True])
+def test_places_to_which_gates_are_being_opened_are_not_given_to_others(listed: bool) -> None:
+    """A group is deleted before a gate is seen open; its pods may be *listed* again, closed."""
+    play = empty()
+    for name in ("a", "b"):  # in two of three racks
+        play.world.submit(name, 8, 1, RACK)
+    play.rest()
+    for name in ("j", "k"):
+        play.world.submit(name, 8, 1, RACK)
+    opened = list[OpenGate]()
+    for at in range(5):
+        play.listen()
+        for write in play.controller.step():
+            if isinstance(write, OpenGate):
+                opened.append(write)
+            else:
+                play.world.write(write)
+        if at == 2:
+            delete(play)
+            play.listen()
+            for name in play.world.pods_of("j") if listed else ():
+                play.notify("pods", name)
+    assert len(opened) == 8
+    for each in opened:
+        play.world.write(each)
+    play.rest()
+    assert (play.world.let_go("j"), play.world.let_go("k")) == ((8, 8), (0, 8))
+
+
 def statuses(play: Play) -> Iterator[WriteStatus]:
     """Have the controller hear of a deleted group and go on; yield statuses, then write them."""
     play.notify("groups", "job-j")
