@@ -6,8 +6,8 @@ import json
 
 import pytest
 
+from tests.support.job_set_play import SHARED, job_set, replicated, start
 from tests.support.placement_world import HOSTS, Play, assigned, empty, hosts_of, racks_of
-from tests.unit.cluster.groups.test_live_steps import SHARED, job_set, replicated, start
 from tests.unit.cluster.groups.test_live_unbound import occupy, refuse
 from tests.unit.cluster.written import HOSTNAME
 

@@ -7,8 +7,8 @@ import json
 import pytest
 
 from nri_policy.cluster.groups.writes import WriteStatus
+from tests.support.job_set_play import make_again, run_both, stay
 from tests.support.placement_world import Play, empty, racks_of
-from tests.unit.cluster.groups.test_live_steps import make_again, run_both, stay
 
 
 def leave_after(play: Play, group: str) -> None:
