@@ -144,9 +144,31 @@ def remove_places(
 def find_pods_without_place(
     assignments: Collection[Assignment], pods: Collection[Pod], nodes: Mapping[str, ClusterNode]
 ) -> list[Pod]:
-    """Return the pods that were let go, but are where none of *assignments* has a place."""
-    places = [places_of(each, pods, nodes) for each in assignments]
-    return [pod for pod in pods if all(found[pod.name] is None for found in places)]
+    """Return the pods that were let go, but are where *assignments* have no place for them.
+
+    *pods* are all of these pod sets. Of more pods than places on a host, bound ones go first.
+    """
+    left: Counter[str | Place] = Counter()
+    where: dict[str, str | Place] = {}  # the host of a pod, or what else its place is known by
+    for each in assignments:
+        for one in each.domains:
+            left[_host_or_labels(each, one.values)] += one.count
+        for name, place in places_of(each, pods, nodes).items():
+            if place is not None:
+                where[name] = _host_or_labels(each, place)
+    there: dict[str | Place, list[Pod]] = {}
+    for pod in pods:
+        if pod.name in where and not pod.finished:
+            there.setdefault(where[pod.name], []).append(pod)
+    found = [each for each in pods if each.name not in where]
+    for mark, own in there.items():
+        if len(own) > left[mark]:
+            found += sorted(own, key=lambda pod: (not pod.node, pod.name))[left[mark] :]
+    return found
+
+
+def _host_or_labels(assignment: Assignment, values: Sequence[str]) -> str | Place:
+    return _host(assignment, (*values,)) or _mark(assignment, values)[0]
 
 
 def _is_lost(pod: Pod, nodes: Mapping[str, ClusterNode]) -> bool:

@@ -143,9 +143,33 @@ def test_a_pod_that_is_bound_when_its_place_has_moved_keeps_its_host() -> None:
     play.rest(schedule=False)
     assert host not in assigned(play)
     play.world.delete("pods", f"web-{host}")
-    item = play.world.objects["pods"]["j-0"]
-    item["spec"]["nodeName"] = host
-    play.world.put("pods", item | {"status": {"phase": "Running"}})
+    bind(play, "j-0", host)
     play.now += 60.0
     play.rest()
     assert (play.world.group("job-j").status.state, assigned(play)) == ("Running", {host: 1})
+
+
+def test_a_pod_that_is_bound_beside_another_when_its_place_has_moved_keeps_its_host() -> None:
+    """The group has a place on the host for the other one alone."""
+    play = empty(hosts_in_rack=3)
+    play.world.submit("j", 2, 2, RACK)
+    play.rest(schedule=False)
+    (host,) = assigned(play)
+    occupy(play, host, 2)
+    refuse(play, "j-1")
+    bind(play, "j-0", host)
+    play.now += 30.0
+    play.world.refuse = lambda write: "no" if type(write).__name__ == "FailPod" else ""
+    play.rest(schedule=False)
+    assert assigned(play)[host] == 1
+    play.world.delete("pods", f"web-{host}")
+    bind(play, "j-1", host)
+    play.now += 60.0
+    play.rest()
+    assert (play.world.group("job-j").status.state, assigned(play)) == ("Running", {host: 2})
+
+
+def bind(play: Play, name: str, host: str) -> None:
+    item = play.world.objects["pods"][name]
+    item["spec"]["nodeName"] = host
+    play.world.put("pods", item | {"status": {"phase": "Running"}})

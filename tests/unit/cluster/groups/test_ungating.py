@@ -152,9 +152,16 @@ def test_pods_are_outside_where_no_place_is() -> None:
     """Whether they run, or were only let go; a place on a host is that of its zones, too."""
     some = [member("a", 0, at="h1"), member("b", 1, to="h2"), member("c", 2, at="h3")]
     assert outside(assignment(h1=1, h2=1), *some) == ["c"]
-    zoned = Assignment("main", [HOSTNAME, "zone/Node"], [DomainAssignment(["h1", "node-1"], 1)])
+    zoned = Assignment("main", [HOSTNAME, "zone/Node"], [DomainAssignment(["h1", "node-1"], 2)])
     there = [member("a", 0, at="h1", zone="node-1"), member("b", 1, at="h1")]
     other = [member("c", 0, at="h1", zone="node-0"), member("d", 0, at="h2", zone="node-1")]
     assert outside(zoned, *there, *other) == ["c", "d"]
     racks = Assignment("main", ["example.com/rack"], [DomainAssignment(["none"], 1)])
     assert outside(racks, member("a", 0, at="h1")) == ["a"]
+
+
+def test_of_more_pods_than_places_on_a_host_those_on_their_way_are_outside_first() -> None:
+    own = [member("a", 0, to="h1"), member("b", 1, at="h1"), member("c", 2, at="h1")]
+    assert outside(assignment(h1=2), *own) == ["a"]
+    assert outside(assignment(h1=1), *own) == ["c", "a"]
+    assert outside(assignment(h1=1), own[0]) == []
