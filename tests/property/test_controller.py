@@ -8,15 +8,18 @@ else's pod is touched. And at rest: a group's pods have all been let go, or none
 
 from __future__ import annotations
 
+import json
+
 import pytest
 
 from nri_policy.cluster.groups.controller import Controller
 from nri_policy.cluster.groups.members import Members
 from nri_policy.cluster.groups.table import GroupTable
 from nri_policy.cluster.groups.writes import CreateGroup, OpenGate, WriteStatus
+from nri_policy.cluster.requests.group import PlacementRequest
 from nri_policy.foundation.clock import Clock
 from tests.property.seeds import seeds
-from tests.support.placement_world import Play, RefusedError
+from tests.support.placement_world import Play, RefusedError, assigned, hosts_of
 from tests.unit.cluster.written import HOSTNAME
 
 
@@ -107,6 +110,60 @@ def test_groups_that_are_deleted_while_pods_run_promise_nothing_twice(seed: int)
     for job in jobs:
         message = world.group(f"job-{job}").status.message
         assert "allows to fit" in message or "doesn't allow" in message
+
+
+@seeds(15)
+def test_where_hosts_come_and_go_groups_have_their_places_where_their_pods_run(seed: int) -> None:
+    """Pods may outlive the node that they are bound to, and the service may not have seen it go."""
+    play = Play(seed, failure={"policy": "Fixed30s", "failFast": False})
+    chance, world = play.chance, play.world
+    nodes = {name: json.dumps(item) for name, item in world.objects["nodes"].items()}
+    jobs: list[str] = []
+    for number in range(60):
+        what = chance.random()
+        if what < 0.25:
+            jobs.append(f"j{number}")
+            level = chance.choice(["example.com/rack", HOSTNAME])
+            world.submit(jobs[-1], chance.randint(1, 6), chance.randint(1, 3), level)
+        elif what < 0.5:
+            world.schedule()
+        elif what < 0.8:
+            change_host(play, nodes)
+        elif what < 0.9 and jobs and (pods := world.pods_of(chance.choice(jobs))):
+            world.delete("pods", chance.choice(sorted(pods)))
+        else:
+            world.control_jobs()
+        play.now += chance.choice([0.0, 1.0, 30.0])
+        play.listen(chance.choice([None, 0, 1, 3]))
+        play.step(kill=0.1, lost=0.2)
+        check_indexes(play.controller)
+    for node in nodes.values():
+        world.put("nodes", json.loads(node))
+    for _ in range(3):
+        world.control_jobs()
+        play.now += 60.0
+        play.rest()
+    for job in jobs:
+        hosts, group = hosts_of(play, job), world.group(f"job-{job}")
+        wide = group.pod_sets[0].request == PlacementRequest(required="example.com/rack")
+        racks = {host and int(host[1]) // 2 for host in hosts}
+        if "" not in hosts and len(racks if wide else hosts) == 1:
+            assert assigned(play, f"job-{job}") == hosts, job
+            assert group.status.state == "Running", job
+
+
+def change_host(play: Play, nodes: dict[str, str]) -> None:
+    """Have one of *nodes* fail, or be as it was at first."""
+    world, what = play.world, play.chance.random()
+    host = play.chance.choice(sorted(nodes))
+    if what < 0.67 or host not in world.objects["nodes"]:
+        world.put("nodes", json.loads(nodes[host]))
+    elif what < 0.83:
+        world.delete("nodes", host)
+    else:
+        item = world.objects["nodes"][host]
+        item["status"]["conditions"][0]["status"] = "False"
+        world.put("nodes", item)
 
 
 def test_ranks_are_in_order_of_the_assignment() -> None:
