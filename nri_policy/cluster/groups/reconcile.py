@@ -406,6 +406,10 @@ class _Reconciliation:
         if many := self._too_many():
             of = ", ".join(owner_names(many)) or self._key[1]
             return f"it has {counted(len(many), 'pod')}, more than places: those of {of}"
+        elsewhere = self._view.members.elsewhere.get(self._key, ())
+        pods = [each.pod for each in self._members if each.pod.key in elsewhere]
+        if away := sorted(each.name for each in pods if each.node in self._view.state.nodes):
+            return f"pods run where the group has no place: {some(away)}"
         return self._lost_label()
 
     def _describe_updated(self) -> str:

@@ -109,6 +109,14 @@ def test_pods_in_two_racks_have_no_places_in_both() -> None:
     bring_back(play, node)
     assert hosts_of(play, "j") == {host: 1, other: 1}
     assert assigned(play) == {other: 2}
+    message = play.world.group("job-j").status.message
+    assert message == "pods run where the group has no place: j-1"
+    play.world.delete("pods", "j-1")
+    play.world.control_jobs()
+    play.rest()
+    assert hosts_of(play, "j") == {other: 2}
+    status = play.world.group("job-j").status
+    assert (status.state, status.message) == ("Running", "")
 
 
 def test_later_steps_of_a_job_set_go_where_the_first_still_runs() -> None:
