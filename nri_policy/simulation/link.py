@@ -141,7 +141,7 @@ class PluginLink:
     ) -> Reply:
         """Return the plugin's answer; *budget* in seconds is what is left, and is not enforced.
 
-        Raises Refused for an error status, PluginGoneError.
+        Raises CallRefused for an error status, PluginGoneError.
         """
         try:
             stream, message = self._client.send_request(

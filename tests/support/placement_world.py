@@ -253,9 +253,9 @@ class CheckedController(Controller):
         state, waiting = self.engine.state, self.placer.waiting
         parts: list[object] = [self, self.groups, self.members, self.queue, self.placer, waiting]
         parts += [self.placer.statistics, self._failed_hosts, state, state.usages]
-        trial = ("_trial", "_trial_without")
+        kept = ("_trial", "_trial_without", "_kinds_of")  # what was computed, for the next time
         return [
-            {name: _copy(part) for name, part in vars(each).items() if name not in trial}
+            {name: _copy(part) for name, part in vars(each).items() if name not in kept}
             for each in parts
         ]
 
