@@ -19,6 +19,7 @@ from nri_policy.simulation.cgroups import SimulatedCgroups
 from nri_policy.simulation.embedded import EmbeddedRuntime
 from tests.support import nodes
 from tests.support.daemon import Served, pod, served
+from tests.support.patience import HANGS
 
 RESERVED = "prefer-reserved-cpus.resource-policy.nri.io/container.side"
 
@@ -137,7 +138,10 @@ async def test_an_earlier_life_s_pods_get_what_their_containers_have(tmp_path: P
         await until(lambda: host.quota(it, "own") == 225_000)
 
 
-async def test_leaving_brings_the_quotas_back(tmp_path: Path) -> None:
+async def test_leaving_brings_the_quotas_back(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("nri_policy.daemon.daemon.LEAVING", 2 * HANGS)
     host = Host()
     async with served(tmp_path, cgroups=host, onExit="widen") as it:
         await it.start(pod("own", "2"))
