@@ -13,6 +13,7 @@ from nri_policy.kube.client import NODES, Client, ObjectKind, decode
 from nri_policy.kube.connection import access
 from nri_policy.kube.errors import APIError
 from tests.support.apiserver import Answer, APIServer
+from tests.support.patience import HANGS
 
 PROXY = "<html><head><title>503 Service Temporarily Unavailable</title></head></html>"
 
@@ -22,7 +23,7 @@ async def answered(folder: Path, answer: Answer) -> AsyncIterator[Client]:
     async with APIServer(folder) as server:
         connect = access(server.kubeconfig)
         assert connect is not None
-        client = Client(connect)
+        client = Client(connect, patience=2 * HANGS)
         server.disturb = lambda _: answer
         try:
             yield client
@@ -134,7 +135,7 @@ async def test_two_first_requests_share_one_connection(tmp_path: Path) -> None:
             made += 1
             return connect()
 
-        client = Client(counted)
+        client = Client(counted, patience=2 * HANGS)
         await asyncio.gather(client.get(NODES, "node-a"), client.get(NODES, "node-a"))
         await client.close()
     assert made == 1

@@ -19,6 +19,7 @@ from nri_policy.kube.connection import access
 from nri_policy.kube.errors import APIError, KubeconfigError
 from tests.support.apiserver import APIServer
 from tests.support.certificates import demand_rfc5280
+from tests.support.patience import HANGS
 
 
 async def test_in_a_pod_the_service_account_says_how_to_reach_the_cluster(
@@ -34,7 +35,7 @@ async def test_in_a_pod_the_service_account_says_how_to_reach_the_cluster(
         (tmp_path / "namespace").write_text("kube-system")
         connect = access(None)
         assert connect is not None
-        client = Client(connect)
+        client = Client(connect, patience=2 * HANGS)
         await client.get(NODES, "node-a")
         server.tokens = {"second"}
         server.token_file.write_text("second")
@@ -50,7 +51,7 @@ async def test_an_authority_without_a_key_usage_is_trusted_as_by_kubectl(
     async with APIServer(tmp_path) as server:
         connect = access(server.kubeconfig)
         assert connect is not None
-        client = Client(connect)
+        client = Client(connect, patience=2 * HANGS)
         await client.get(NODES, "node-a")
         await client.close()
 
@@ -64,7 +65,7 @@ async def test_a_service_account_that_is_half_there_is_no_reason_to_stop(
     connect = access(None)
     assert connect is not None
     with pytest.raises(APIError) as error:
-        await Client(connect).get(NODES, "node-a")
+        await Client(connect, patience=2 * HANGS).get(NODES, "node-a")
     assert error.value.code == 0
 
 
@@ -84,7 +85,7 @@ async def test_only_what_a_connection_can_fail_by_is_an_answer(
         raise failure
 
     with pytest.raises(shown):
-        await Client(connect).get(NODES, "node-a")
+        await Client(connect, patience=2 * HANGS).get(NODES, "node-a")
 
 
 @pytest.mark.parametrize(
@@ -157,7 +158,7 @@ connection._SERVICE_ACCOUNT = Path(sys.argv[1])
 connect = connection.access(None)
 before = set(sys.modules)
 async def ask():
-    client = Client(connect)
+    client = Client(connect, patience=600.0)
     await client.get(NODES, "node-a")
     await client.close()
 asyncio.run(ask())

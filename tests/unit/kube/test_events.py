@@ -22,6 +22,7 @@ from nri_policy.kube.events import (
     Subject,
 )
 from tests.support.apiserver import CUT, Answer, APIServer, Request
+from tests.support.patience import HANGS
 
 POD = Subject.pod("shop", "db-0", "uid-1")
 OFTEN = ClusterEvent(about=POD, reason="CPUOverlap", text="two on CPU 3")
@@ -60,7 +61,7 @@ async def sending(folder: Path) -> AsyncIterator[Sent]:
     async with APIServer(folder) as server:
         connect = access(server.kubeconfig)
         assert connect is not None
-        client, time = Client(connect), Time()
+        client, time = Client(connect, patience=2 * HANGS), Time()
         events = EventRecorder(
             client,
             "node-a",

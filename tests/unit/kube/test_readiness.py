@@ -14,6 +14,7 @@ from nri_policy.kube.connection import access
 from nri_policy.kube.errors import APIError
 from nri_policy.kube.readiness import CONDITION, TAINT, condition_of, set_condition, set_taint
 from tests.support.cluster_api import ClusterAPI
+from tests.support.patience import HANGS
 
 Object = dict[str, Any]
 
@@ -32,7 +33,7 @@ async def node(
         await api.put("nodes", {"metadata": {"name": "a"}, "spec": spec, "status": status})
         connect = access(api.kubeconfig)
         assert connect is not None
-        client = Client(connect)
+        client = Client(connect, patience=2 * HANGS)
         yield api, client
         await client.close()
 
