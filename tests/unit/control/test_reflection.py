@@ -9,7 +9,6 @@ import grpc
 import pytest
 from google.protobuf.descriptor_pb2 import FileDescriptorProto
 
-from nri_policy.control import request_limits
 from nri_policy.control.reflection import SERVICE
 from nri_policy.foundation.grpc_services import service_stub
 from nri_policy.proto import control_pb2
@@ -19,15 +18,8 @@ from nri_policy.proto.reflection_pb2 import (
     ServerReflectionResponse,
 )
 from tests.support.daemon import served
-from tests.support.patience import HANGS
 
 CONTROL = "nripolicy.control.v1.Control"
-
-
-@pytest.fixture(autouse=True)
-def slow_machine(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Let no limit pass, however late a request arrives."""
-    monkeypatch.setattr(request_limits, "ARRIVAL", 2 * HANGS)
 
 
 async def asked(folder: Path, *requests: ServerReflectionRequest) -> list[ServerReflectionResponse]:

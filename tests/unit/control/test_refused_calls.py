@@ -9,21 +9,13 @@ from pathlib import Path
 
 import pytest
 
-from nri_policy.control import refused_calls
 from nri_policy.control.client import ControlClient, DeclinedError, connected
 from nri_policy.control.listener import ProgramReplacedError, listening
 from nri_policy.control.refused_calls import refuse_calls
 from nri_policy.foundation.clock import Clock
 from nri_policy.foundation.program import REPLACED, Program
-from tests.support.patience import HANGS
 
 NO_GROUP = "no-such-group"
-
-
-@pytest.fixture(autouse=True)
-def slow_machine(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Let no limit pass, however late a caller hears the reason."""
-    monkeypatch.setattr(refused_calls, "MAX_TIME", 2 * HANGS)
 
 
 class Broken:
