@@ -161,11 +161,15 @@ def test_a_group_ends_as_running_processes_and_one_without_room_waits_whole(
             cpus = [node.cpuset(name, "main", namespace="shop").cpus for name in names]
             return [len(each) for each in cpus] == [2, 2, 2] and len(CPUSet.union(cpus)) == 6
 
+        def commands() -> list[list[str]]:
+            cgroups = [node.cgroup_of(name, "main", namespace="shop") for name in names]
+            pids = [pid for each in cgroups for pid in cgroup.processes(each)]
+            return [Path(f"/proc/{pid}/cmdline").read_text().split("\0")[:-1] for pid in pids]
+
         node.cluster.until(has_cpus, "each has two CPUs of its own")
-        for name in names:
-            (pid,) = cgroup.processes(node.cgroup_of(name, "main", namespace="shop"))
-            command = Path(f"/proc/{pid}/cmdline").read_text().split("\0")
-            assert command[:-1] == list(image.FOREVER)
+        # a container counts as started a moment before runc's process becomes the container's own
+        running = [list(image.FOREVER)] * 3
+        node.cluster.until(lambda: commands() == running, "each runs its program")
         node.cluster.asked("POST", JOBS, job("large", 9))
         node.cluster.until(lambda: state("large") == "Unplaceable", "there is no room for all")
         assert not any("nodeName" in each["spec"] for each in pods("large"))
