@@ -43,9 +43,7 @@ def test_no_group_is_half_placed_and_nothing_is_promised_twice(seed: int) -> Non
     for number in range(40):
         what = chance.random()
         if what < 0.4:
-            jobs.append(f"j{number}")
-            level = chance.choice(["example.com/rack", HOSTNAME])
-            world.submit(jobs[-1], chance.randint(1, 6), chance.randint(1, 3), level)
+            jobs.append(submit_any(play, number))
         elif what < 0.55 and jobs:
             world.finish(jobs.pop(chance.randrange(len(jobs))))
         elif what < 0.6:
@@ -80,9 +78,7 @@ def test_groups_that_are_deleted_while_pods_run_promise_nothing_twice(seed: int)
     for number in range(40):
         what = chance.random()
         if what < 0.35:
-            jobs.append(f"j{number}")
-            level = chance.choice(["example.com/rack", HOSTNAME])
-            world.submit(jobs[-1], chance.randint(1, 6), chance.randint(1, 3), level)
+            jobs.append(submit_any(play, number))
         elif what < 0.6:
             world.schedule()
         elif what < 0.75 and world.objects["groups"]:
@@ -92,10 +88,7 @@ def test_groups_that_are_deleted_while_pods_run_promise_nothing_twice(seed: int)
             world.delete("pods", chance.choice(sorted(pods)))
         else:
             world.control_jobs()
-        play.now += chance.choice([0.0, 1.0, 30.0])
-        play.listen(chance.choice([None, 0, 1, 3]))
-        play.step(kill=0.1, lost=0.2)
-        check_indexes(play.controller)
+        go_on(play)
     while True:
         world.control_jobs()
         play.now += 60.0
@@ -122,9 +115,7 @@ def test_where_hosts_come_and_go_groups_have_their_places_where_their_pods_run(s
     for number in range(60):
         what = chance.random()
         if what < 0.25:
-            jobs.append(f"j{number}")
-            level = chance.choice(["example.com/rack", HOSTNAME])
-            world.submit(jobs[-1], chance.randint(1, 6), chance.randint(1, 3), level)
+            jobs.append(submit_any(play, number))
         elif what < 0.5:
             world.schedule()
         elif what < 0.8:
@@ -133,10 +124,7 @@ def test_where_hosts_come_and_go_groups_have_their_places_where_their_pods_run(s
             world.delete("pods", chance.choice(sorted(pods)))
         else:
             world.control_jobs()
-        play.now += chance.choice([0.0, 1.0, 30.0])
-        play.listen(chance.choice([None, 0, 1, 3]))
-        play.step(kill=0.1, lost=0.2)
-        check_indexes(play.controller)
+        go_on(play)
     for node in nodes.values():
         world.put("nodes", json.loads(node))
     for _ in range(3):
@@ -150,6 +138,23 @@ def test_where_hosts_come_and_go_groups_have_their_places_where_their_pods_run(s
         if "" not in hosts and len(racks if wide else hosts) == 1:
             assert assigned(play, f"job-{job}") == hosts, job
             assert group.status.state == "Running", job
+
+
+def submit_any(play: Play, number: int) -> str:
+    """Submit a Job of any size, to be in one rack or on one host; return its name."""
+    chance, name = play.chance, f"j{number}"
+    level = chance.choice(["example.com/rack", HOSTNAME])
+    play.world.submit(name, chance.randint(1, 6), chance.randint(1, 3), level)
+    return name
+
+
+def go_on(play: Play) -> None:
+    """Have some time pass, and the controller hear of some of the news, then take a step."""
+    chance = play.chance
+    play.now += chance.choice([0.0, 1.0, 30.0])
+    play.listen(chance.choice([None, 0, 1, 3]))
+    play.step(kill=0.1, lost=0.2)
+    check_indexes(play.controller)
 
 
 def change_host(play: Play, nodes: dict[str, str]) -> None:

@@ -35,8 +35,8 @@ def after(name: str, status: str) -> Any:
     return {"dependsOn": [{"name": name, "status": status}]}
 
 
-def pod(  # noqa: PLR0917
-    play: Play, name: str, owner: str, labels: Any, gated: bool = True, asks: Any = ASKS
+def pod(
+    play: Play, name: str, owner: str, labels: Any, gated: bool = True, *, asks: Any = ASKS
 ) -> None:
     kind, _, own = owner.partition("/")
     reference = {"kind": kind, "name": own, "uid": f"u-{own}", "controller": True}
@@ -47,8 +47,8 @@ def pod(  # noqa: PLR0917
     play.world.put("pods", {"metadata": metadata, "spec": spec})
 
 
-def start(  # noqa: PLR0917
-    play: Play, kind: str, pods: int, jobs: int, gated: bool = True, asks: Any = ASKS
+def start(
+    play: Play, kind: str, pods: int, jobs: int, gated: bool = True, *, asks: Any = ASKS
 ) -> list[str]:
     """Make a Job of the JobSet, which has as many *jobs*, and its pods; return their names."""
     labels = {f"{JOBSET}{key}": "s" for key in ("jobset-name", "jobset-uid")}
@@ -59,7 +59,7 @@ def start(  # noqa: PLR0917
     names = [f"s-{kind}-0-{index}" for index in range(pods)]
     for index, name in enumerate(names):
         own = {f"{JOBSET}global-replicas": str(jobs), f"{JOBSET}job-index": "0", INDEX: str(index)}
-        pod(play, name, f"Job/s-{kind}-0", labels | own, gated, asks)
+        pod(play, name, f"Job/s-{kind}-0", labels | own, gated, asks=asks)
     return names
 
 

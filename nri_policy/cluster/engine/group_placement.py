@@ -163,7 +163,7 @@ class GroupPlacement(Struct, frozen=True):
         """Return the placement of the group and *others*, as one that has all of their pod sets."""
         state = self.state.fork()
         state.take_out(state.usages.out | {each.key for each in others})
-        state.usages.forget_plans()  # no more steps are to come beside all of these
+        state.usages.forget_plans()  # the merged group keeps no room for further steps
         merged = merge_steps(self.group, others)
         return replace(self, state=state, group=merged, lacking=())
 

@@ -58,7 +58,7 @@ class PlacedPods:
         elif pod.finished:
             self._state.remove_pod(*key)
         elif key in self._members.elsewhere.get(group, ()):
-            # its destination, while it is on its way
+            # an unbound pod counts on the host that its gate's opening named
             node = pod.node or self._node_of(self._members.as_asked(pod))
             self._state.set_member(replace(pod, node=node), None)
         else:

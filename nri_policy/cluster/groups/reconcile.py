@@ -32,11 +32,7 @@ from nri_policy.cluster.groups.group_size import fit_to_pods, grow, resize_to_po
 from nri_policy.cluster.groups.outcome import PodMove, Reconciled, Replacement, View
 from nri_policy.cluster.groups.queue import seconds_between
 from nri_policy.cluster.groups.record import NO_FAILURE, SeenGroup
-from nri_policy.cluster.groups.restored_places import (
-    follow_pods,
-    restore_places,
-    split_let_go,
-)
+from nri_policy.cluster.groups.restored_places import follow_pods, restore_places, split_let_go
 from nri_policy.cluster.groups.unbound_pods import (
     NOT_BOUND,
     UNBOUND_SECONDS,
@@ -327,13 +323,17 @@ class _Reconciliation:
 
         Its places there went to other hosts. None if that is not so.
         """
-        elsewhere = self._view.members.elsewhere.get(self._key, ())
-        if not any(each.pod.key in elsewhere for each in self._members):
+        if not self._pods_elsewhere():
             return None
         found = follow_pods(self._view.state, self._view.members, self._group, self._members)
         hosts = [*hosts_of(replace(self._group, status=found))]
         failed, _ = self._failed(hosts, busy=(), known=hosts)
         return None if failed or found == self._group.status else found
+
+    def _pods_elsewhere(self) -> list[Pod]:
+        """Return the pods that were let go to hosts where the group has no place for them."""
+        elsewhere = self._view.members.elsewhere.get(self._key, ())
+        return [each.pod for each in self._members if each.pod.key in elsewhere]
 
     def _unhealthy(self) -> list[str]:
         """Return the hosts of the group that failed, but for those that it no longer needs."""
@@ -406,9 +406,8 @@ class _Reconciliation:
         if many := self._too_many():
             of = ", ".join(owner_names(many)) or self._key[1]
             return f"it has {counted(len(many), 'pod')}, more than places: those of {of}"
-        elsewhere = self._view.members.elsewhere.get(self._key, ())
-        pods = [each.pod for each in self._members if each.pod.key in elsewhere]
-        if away := sorted(each.name for each in pods if each.node in self._view.state.nodes):
+        nodes = self._view.state.nodes
+        if away := sorted(each.name for each in self._pods_elsewhere() if each.node in nodes):
             return f"pods run where the group has no place: {some(away)}"
         return self._lost_label()
 

@@ -127,7 +127,7 @@ def _remaining(
 ) -> Candidate:
     """Return a holder that stays with what is left of its CPUs: all, unless *forced*.
 
-    One that has stopped gets no others instead. Raises CapacityError.
+    A stopped container gets no other CPU for a lost one. Raises CapacityError.
     """
     grant, request, capacity = placed.grant, placed.request, layout.capacity
     own = grant.exclusive & (capacity.isolated if grant.isolated else capacity.sharable)
